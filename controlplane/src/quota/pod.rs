@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::{
     ScopedResourceSelectorRequirement,
 };
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use proto::api::names::is_extended_resource;
 use proto::api::qos::{QosClass, qos_class};
 use proto::api::resources::{
     ResourceList, add, allowed_at_pod_level, is_resize_infeasible, parse_list, raise, reserved_requests,
@@ -40,13 +41,8 @@ const REQUESTS: &str = "requests.";
 const HUGE_PAGES: &str = "hugepages-";
 
 pub(super) fn measures(name: &str) -> bool {
-    let of_others = name.strip_prefix(REQUESTS).is_some_and(is_extended);
+    let of_others = name.strip_prefix(REQUESTS).is_some_and(is_extended_resource);
     NAMES.contains(&name) || of_others || name.strip_prefix(REQUESTS).unwrap_or(name).starts_with(HUGE_PAGES)
-}
-
-/// Whether a container's resource is another's, such as `example.com/gpu`.
-fn is_extended(name: &str) -> bool {
-    name.contains('/') && !name.contains("kubernetes.io/") && !name.starts_with(REQUESTS)
 }
 
 /// Requests and limits under the names quotas have for them.
@@ -58,7 +54,7 @@ fn named(requests: &ResourceList, limits: &ResourceList) -> Usage {
         if is_measured {
             usage.insert(name.clone(), *amount);
         }
-        if is_measured || is_extended(name) {
+        if is_measured || is_extended_resource(name) {
             usage.insert(format!("{REQUESTS}{name}"), *amount);
         }
     }

@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::field::invalid_each;
 use super::name::qualified_name;
 use crate::resource::field_error::{FieldError, FieldErrors};
+use proto::api::names::{is_extended_resource as is_extended, is_native_resource as is_native};
 
 /// Resources a quota may bound that are counted, not measured.
 const COUNTED: &[&str] = &[
@@ -50,16 +51,6 @@ pub(super) fn is_quota(name: &str) -> bool {
 /// Whether a container may ask for the resource under a plain name.
 fn is_container(name: &str) -> bool {
     is_huge_pages(name) || ["cpu", "ephemeral-storage", "memory"].contains(&name)
-}
-
-/// Whether the resource is the project's own: without a prefix, or with one of Kubernetes.
-fn is_native(name: &str) -> bool {
-    !name.contains('/') || name.contains("kubernetes.io/")
-}
-
-/// Whether the resource is another's, such as `example.com/gpu`.
-fn is_extended(name: &str) -> bool {
-    !is_native(name) && !name.starts_with("requests.") && qualified_name(&format!("requests.{name}")).is_empty()
 }
 
 /// Whether more of the resource may be promised than there is.

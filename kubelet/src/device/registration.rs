@@ -8,7 +8,7 @@ use super::plugin::{CallError, Plugin, devices, refused};
 use super::{Devices, socket};
 use crate::plugin::{self as found, Handler, Refusal};
 use futures::FutureExt;
-use proto::api::names::qualified_name_error;
+use proto::api::names::is_extended_resource;
 use proto::device_plugin as pb;
 use proto::device_plugin::registration_server::{Registration, RegistrationServer};
 use std::io;
@@ -50,14 +50,6 @@ pub enum RegisterError {
     /// It does not say what it wants to be asked.
     #[error("failed to get device plugin options: {0}")]
     Options(CallError),
-}
-
-/// Whether a resource may be a plugin's: an extended one, in upstream's terms.
-fn is_extended(name: &str) -> bool {
-    let is_native = !name.contains('/') || name.contains("kubernetes.io/");
-    // Quotas name it with this prefix.
-    let quota = format!("requests.{name}");
-    !is_native && !name.starts_with("requests.") && qualified_name_error(&quota).is_none()
 }
 
 /// Whether an endpoint is a file's bare name, and not our own socket's.
@@ -104,7 +96,7 @@ impl Devices {
         if !versions.iter().any(|version| version == VERSION) {
             return Err(RegisterError::Versions(versions.join(" ")));
         }
-        match is_extended(resource) {
+        match is_extended_resource(resource) {
             true => Ok(()),
             false => Err(RegisterError::Resource(resource.to_owned())),
         }
@@ -121,7 +113,7 @@ impl Devices {
         socket: &Path,
         shutdown: &CancellationToken,
     ) -> Result<(), RegisterError> {
-        if !is_extended(resource) {
+        if !is_extended_resource(resource) {
             return Err(RegisterError::Resource(resource.to_owned()));
         }
         let plugin = Plugin::dial(socket).await.map_err(RegisterError::Dial)?;
@@ -258,7 +250,7 @@ impl Registrar {
         if request.version != VERSION {
             return Err(RegisterError::Version(request.version.clone()));
         }
-        if !is_extended(&request.resource_name) {
+        if !is_extended_resource(&request.resource_name) {
             return Err(RegisterError::Resource(request.resource_name.clone()));
         }
         if !is_bare(&request.endpoint) {

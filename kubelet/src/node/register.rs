@@ -1,6 +1,6 @@
 //! Making the Node object, or adopting the one that is there.
 
-use super::status::{Facts, is_extended};
+use super::status::Facts;
 use super::{NodeError, call};
 use crate::admission::placement::NodeView;
 use crate::config::NodeConfig;
@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::{Node, NodeSpec, NodeStatus, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
+use proto::api::names::is_extended_resource;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -145,7 +146,10 @@ impl Registration {
     /// The patch that does.
     fn reset(&self, node: &Node) -> Option<Value> {
         let capacity = node.status.as_ref().and_then(|status| status.capacity.as_ref());
-        let extended = capacity.into_iter().flatten().filter(|(name, _)| is_extended(name));
+        let extended = capacity
+            .into_iter()
+            .flatten()
+            .filter(|(name, _)| is_extended_resource(name));
         let zeros: BTreeMap<&String, &str> = extended.map(|(name, _)| (name, "0")).collect();
         let any = self.new_devices && !zeros.is_empty();
         any.then(|| json!({ "status": { "capacity": zeros, "allocatable": zeros } }))

@@ -17,6 +17,7 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use proto::api::names::is_extended_resource;
 use proto::api::quantity::{Format, Quantity};
 use proto::cri;
 use serde_json::Value;
@@ -148,7 +149,7 @@ fn add_devices(
     old: Option<&NodeStatus>,
 ) {
     let others = old.and_then(|status| status.capacity.as_ref()).into_iter().flatten();
-    for (name, amount) in others.filter(|(name, _)| is_extended(name)) {
+    for (name, amount) in others.filter(|(name, _)| is_extended_resource(name)) {
         allocatable.insert(name.clone(), amount.clone());
     }
     let count = |count: usize| plain(i64::try_from(count).unwrap_or(i64::MAX));
@@ -156,11 +157,6 @@ fn add_devices(
     capacity.extend(all.map(|(name, devices)| (name.clone(), count(*devices))));
     let healthy = devices.allocatable.iter();
     allocatable.extend(healthy.map(|(name, devices)| (name.clone(), count(*devices))));
-}
-
-/// Whether a resource is none of the machine's own.
-pub(super) fn is_extended(name: &str) -> bool {
-    name.contains('/') && !name.contains("kubernetes.io/")
 }
 
 type Quantities = BTreeMap<String, ApiQuantity>;

@@ -147,6 +147,21 @@ pub fn label_value_error(text: &str) -> Option<String> {
     })
 }
 
+/// How quotas name what is requested of a resource.
+const REQUESTS: &str = "requests.";
+
+/// Whether a resource is the project's own: without a prefix, or with one of Kubernetes.
+pub fn is_native_resource(name: &str) -> bool {
+    !name.contains('/') || name.contains("kubernetes.io/")
+}
+
+/// Whether a resource is another's, such as `example.com/gpu`: an extended one, which quotas can name, too (upstream's
+/// `IsExtendedResourceName`).
+pub fn is_extended_resource(name: &str) -> bool {
+    let quota = || format!("{REQUESTS}{name}");
+    !is_native_resource(name) && !name.starts_with(REQUESTS) && qualified_name_error(&quota()).is_none()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -195,5 +210,28 @@ mod tests {
             prop_assert!(name.len() <= 63);
             prop_assert_eq!(dns1123_label_error(&name), None);
         }
+    }
+
+    #[test]
+    fn extended_resources_are_others() {
+        for (name, native, extended) in [
+            ("cpu", true, false),
+            ("hugepages-2Mi", true, false),
+            ("kubernetes.io/batch", true, false),
+            ("node.kubernetes.io/batch", true, false),
+            ("example.com/gpu", false, true),
+            ("requests.example.com/gpu", false, false),
+            ("example.com/", false, false),
+            ("exa mple.com/gpu", false, false),
+        ] {
+            assert_eq!(
+                (is_native_resource(name), is_extended_resource(name)),
+                (native, extended),
+                "{name}"
+            );
+        }
+        // The name quotas have for it would be too long.
+        let long = "a".repeat(245);
+        assert!(!is_extended_resource(&format!("{long}.com/gpu")));
     }
 }

@@ -3,6 +3,7 @@
 use super::{Extender, ManagedResource, Source, Tls};
 use crate::config::components::duration;
 use base64::Engine;
+use proto::api::names::is_extended_resource;
 use serde::Deserialize;
 use std::time::Duration;
 
@@ -157,10 +158,7 @@ fn managed(words: Vec<ManagedWords>) -> Result<Vec<ManagedResource>, String> {
     let mut all: Vec<ManagedResource> = Vec::new();
     for (index, words) in words.into_iter().enumerate() {
         let at = format!("managedResources[{index}].name");
-        let is_extended = words.name.split_once('/').is_some_and(|(domain, name)| {
-            !name.is_empty() && !domain.is_empty() && domain != "kubernetes.io" && !domain.ends_with(".kubernetes.io")
-        });
-        if !is_extended {
+        if !is_extended_resource(&words.name) {
             return Err(format!(
                 "{at}: Invalid value: {:?}: is an invalid extended resource name",
                 words.name

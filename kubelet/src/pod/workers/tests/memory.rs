@@ -1,5 +1,6 @@
 //! Containers have NUMA nodes' memory to themselves, over a whole kubelet.
 
+use super::pinning::{is_infeasible, resize};
 use super::*;
 use crate::pinning::Rules;
 use crate::pinning::hint::Policy;
@@ -145,31 +146,15 @@ async fn memory_of_guaranteed_pods_is_not_resized_and_cpu_is() {
     bench.api.create(&sized("mine", "500m", "10Gi"));
     bench.until("ready", |b| is_ready(b, "mine")).await;
     let before = file(&bench);
-    let resize = |generation: i64, cpu: &str, memory: &str| {
-        bench.api.edit("mine", |pod| {
-            let list = json!({"cpu": cpu, "memory": memory});
-            pod["metadata"]["generation"] = json!(generation);
-            pod["spec"]["containers"][0]["resources"] = json!({"requests": list, "limits": list});
-        });
-    };
-    resize(2, "500m", "11Gi");
+    resize(&bench, 2, "500m", "11Gi");
     let why = "Resize is infeasible for Guaranteed Pods alongside Memory Manager policy \"Static\"";
-    let pending = |b: &Bench| {
-        let status = b.api.status("mine").unwrap_or_default();
-        let mut pending = status
-            .conditions
-            .into_iter()
-            .flatten()
-            .filter(|c| c.type_ == "PodResizePending");
-        pending.any(|c| c.reason.as_deref() == Some("Infeasible") && c.message.as_deref() == Some(why))
-    };
-    bench.until("refused", pending).await;
+    bench.until("refused", |b| is_infeasible(b, why)).await;
     let counted =
         "kubelet_pod_infeasible_resizes_total{reason_detail=\"guaranteed_pod_memory_manager_static_policy\"} 1";
     assert!(kubelet.tells(counted));
     assert_eq!(resources(&bench, "mine").memory_limit_in_bytes, 10 << 30);
     assert_eq!(file(&bench), before);
-    resize(3, "750m", "10Gi");
+    resize(&bench, 3, "750m", "10Gi");
     bench
         .until("resized", |b| resources(b, "mine").cpu_quota == 75_000)
         .await;

@@ -140,34 +140,35 @@ async fn nothing_is_created_before_what_it_has_is_on_disk() {
     kubelet.kill().await;
 }
 
+/// Asks for other resources of `mine`.
+pub(super) fn resize(bench: &Bench, generation: i64, cpu: &str, memory: &str) {
+    bench.api.edit("mine", |pod| {
+        let list = json!({"cpu": cpu, "memory": memory});
+        pod["metadata"]["generation"] = json!(generation);
+        pod["spec"]["containers"][0]["resources"] = json!({"requests": list, "limits": list});
+    });
+}
+
+/// Whether `mine` was told why it cannot be resized.
+pub(super) fn is_infeasible(bench: &Bench, why: &str) -> bool {
+    let status = bench.api.status("mine").unwrap_or_default();
+    let conditions = status.conditions.into_iter().flatten();
+    let mut pending = conditions.filter(|c| c.type_ == "PodResizePending");
+    pending.any(|c| c.reason.as_deref() == Some("Infeasible") && c.message.as_deref() == Some(why))
+}
+
 #[tokio::test(start_paused = true)]
 async fn exclusive_cpus_are_not_resized_and_memory_is() {
     let bench = node();
     let kubelet = bench.start();
     bench.api.create(&sized("mine", "2"));
     bench.until("ready", |b| is_ready(b, "mine")).await;
-    let resize = |generation: i64, cpu: &str, memory: &str| {
-        bench.api.edit("mine", |pod| {
-            let list = json!({"cpu": cpu, "memory": memory});
-            pod["metadata"]["generation"] = json!(generation);
-            pod["spec"]["containers"][0]["resources"] = json!({"requests": list, "limits": list});
-        });
-    };
-    resize(2, "3", "64Mi");
+    resize(&bench, 2, "3", "64Mi");
     let why = "Resize is infeasible for Guaranteed Pods alongside CPU Manager policy \"static\"";
-    let pending = |b: &Bench| {
-        let conditions = b
-            .api
-            .status("mine")
-            .and_then(|status| status.conditions)
-            .unwrap_or_default();
-        let mut pending = conditions.into_iter().filter(|c| c.type_ == "PodResizePending");
-        pending.any(|c| c.reason.as_deref() == Some("Infeasible") && c.message.as_deref() == Some(why))
-    };
-    bench.until("refused", pending).await;
+    bench.until("refused", |b| is_infeasible(b, why)).await;
     let counted = "kubelet_pod_infeasible_resizes_total{reason_detail=\"guaranteed_pod_cpu_manager_static_policy\"} 1";
     assert!(kubelet.tells(counted));
-    resize(3, "2", "128Mi");
+    resize(&bench, 3, "2", "128Mi");
     bench
         .until("resized", |b| resources(b, "mine").memory_limit_in_bytes == 128 << 20)
         .await;
