@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use super::range::RangeSet;
-use crate::cidr::{self, Cidr};
+use netlink::cidr::{self, Cidr};
 
 /// An address that may be handed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::protocol::dispatch::Request;
-use crate::protocol::error::{self, Error, errno_text};
+use crate::protocol::error::{self, Error};
 use crate::protocol::json::Fields;
 use crate::protocol::result::CniResult;
 
@@ -89,8 +89,13 @@ fn find(path: &str, name: &str) -> Result<PathBuf, Error> {
 
 fn execute(request: &Request, kind: &str, verb: &str) -> Result<Vec<u8>, Error> {
     let file = find(&request.env.path, kind)?;
-    let failed =
-        |error: std::io::Error| Error::internal(format!("failed to run {}: {}", file.display(), errno_text(&error)));
+    let failed = |error: std::io::Error| {
+        Error::internal(format!(
+            "failed to run {}: {}",
+            file.display(),
+            netlink::errno::text(&error)
+        ))
+    };
     let mut attempts = 1;
     let mut child = loop {
         let mut command = Command::new(&file);

@@ -10,7 +10,7 @@ use super::range::RangeSet;
 use super::resolv_conf;
 use super::store::{self, Locked, Owner, Reservation, Store};
 use crate::protocol::dispatch::Request;
-use crate::protocol::error::{self, Error, errno_text};
+use crate::protocol::error::{self, Error};
 use crate::protocol::result::{CniResult, Dns, IpConfig};
 
 fn store_error(error: store::Error) -> Error {
@@ -114,7 +114,7 @@ fn take_wanted(
     if !locked.reserve(reservation, addr, index).map_err(store_error)? {
         return Err(taken());
     }
-    let address = crate::cidr::Cidr {
+    let address = netlink::cidr::Cidr {
         addr,
         prefix: range.subnet.prefix,
     };
@@ -160,7 +160,7 @@ fn read_dns(path: &str) -> Result<Dns, Error> {
         return Ok(Dns::default());
     }
     let text = std::fs::read_to_string(path)
-        .map_err(|error| Error::internal(format!("open {path}: {}", errno_text(&error))))?;
+        .map_err(|error| Error::internal(format!("open {path}: {}", netlink::errno::text(&error))))?;
     Ok(resolv_conf::parse(&text))
 }
 

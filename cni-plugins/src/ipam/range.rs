@@ -3,8 +3,8 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use crate::cidr::{self, Cidr};
 use crate::protocol::json::{DecodeError, Fields, parse_ip};
+use netlink::cidr::{self, Cidr};
 
 /// A range as configured: a subnet and, optionally, its bounds and gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,17 +3,17 @@
 //! What the container receives leaves the host's end of its pair: a token bucket there. What it sends arrives on that end,
 //! where no bucket can be: it is redirected to a device of its own (IFB) with a bucket.
 
-use crate::netlink::link::{Link, Target, create_ifb, delete, set, set_flags};
-use crate::netlink::traffic::{TokenBucket, add_ingress, add_token_bucket, redirect_all};
-use crate::netlink::wire::{IFF_UP, IFLA_IFALIAS};
-use crate::netlink::{Protocol, Socket};
-use crate::netns::Netns;
 use crate::plugin::rule_note::{RuleNote, hash};
 use crate::protocol::dispatch::{Plugin, Request};
 use crate::protocol::error::{Error, chain, internal};
 use crate::protocol::json::{DecodeError, Fields};
 use crate::protocol::result::{CniResult, Interface};
 use crate::protocol::version::{ALL, Version};
+use netlink::link::{Link, Target, create_ifb, delete, set, set_flags};
+use netlink::netns::Netns;
+use netlink::traffic::{TokenBucket, add_ingress, add_token_bucket, redirect_all};
+use netlink::wire::{IFF_UP, IFLA_IFALIAS};
+use netlink::{Protocol, Socket};
 use sha2::{Digest, Sha512};
 
 /// The plugin.
@@ -182,8 +182,7 @@ fn limit_sending(
     [name, alias]: [&str; 2],
     bucket: TokenBucket,
 ) -> Result<Link, Error> {
-    let fail =
-        |what: &'static str| move |error: crate::netlink::Error| Error::internal(format!("{what}: {}", chain(&error)));
+    let fail = |what: &'static str| move |error: netlink::Error| Error::internal(format!("{what}: {}", chain(&error)));
     outside
         .batch_all(&[
             create_ifb(name, port.mtu),

@@ -4,13 +4,13 @@ use std::net::IpAddr;
 use std::thread;
 use std::time::Duration;
 
-use crate::netlink::link::{Link, Target, set_up_announcing};
-use crate::netlink::wire::{IFA_F_DADFAILED, IFA_F_TENTATIVE};
-use crate::netlink::{Socket, address, route};
-use crate::netns::Netns;
 use crate::protocol::error::{Error, chain, internal};
 use crate::protocol::result::{CniResult, Route};
-use crate::sysctl;
+use netlink::link::{Link, Target, set_up_announcing};
+use netlink::netns::Netns;
+use netlink::sysctl;
+use netlink::wire::{IFA_F_DADFAILED, IFA_F_TENTATIVE};
+use netlink::{Socket, address, route};
 
 pub mod verify;
 
@@ -103,7 +103,7 @@ pub fn configure(
     Ok(())
 }
 
-fn apply(inside: &mut Socket, requests: &[crate::netlink::codec::Message], failures: &[String]) -> Result<(), Error> {
+fn apply(inside: &mut Socket, requests: &[netlink::codec::Message], failures: &[String]) -> Result<(), Error> {
     let outcomes = inside.batch(requests).map_err(|error| internal(&error))?;
     for (outcome, failure) in outcomes.into_iter().zip(failures) {
         outcome.map_err(|error| Error::internal(format!("{failure}: {}", chain(&error))))?;

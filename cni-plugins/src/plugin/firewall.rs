@@ -3,13 +3,13 @@
 //! [`config`] reads, [`rule`] says what the rules are, [`native`] makes them over netlink in the chains iptables shows,
 //! [`program`] makes them with the iptables programs where a configuration names that backend. firewalld is not served.
 
-use crate::cidr::Cidr;
 use crate::plugin::masquerade::Attachment;
 use crate::protocol::dispatch::{Plugin, Request};
 use crate::protocol::error::{Error, chain, internal};
 use crate::protocol::json::Fields;
 use crate::protocol::result::CniResult;
 use crate::protocol::version::{ALL, Version};
+use netlink::cidr::Cidr;
 
 pub mod config;
 pub mod native;

@@ -12,8 +12,8 @@ use std::process::{Command, Stdio};
 use nix::fcntl::{Flock, FlockArg};
 use sha2::{Digest, Sha512};
 
-use crate::cidr::Cidr;
-use crate::nft::{self, Batch, Chain, Connection, Family};
+use netlink::cidr::Cidr;
+use netlink::nft::{self, Batch, Chain, Connection, Family};
 
 /// The longest chain name iptables accepts.
 const MAX_CHAIN_BYTES: usize = 28;
@@ -343,7 +343,7 @@ fn run(program: &'static str, arguments: &[&str], input: &str) -> Result<String,
         .spawn()
         .map_err(|error| match error.kind() {
             std::io::ErrorKind::NotFound => Error::Absent { program },
-            _ => failed(crate::protocol::error::errno_text(&error)),
+            _ => failed(netlink::errno::text(&error)),
         })?;
     if let Some(mut stdin) = child.stdin.take() {
         // A program that fails early does not read; its own error is the one to report.
@@ -351,7 +351,7 @@ fn run(program: &'static str, arguments: &[&str], input: &str) -> Result<String,
     }
     let output = child
         .wait_with_output()
-        .map_err(|error| failed(crate::protocol::error::errno_text(&error)))?;
+        .map_err(|error| failed(netlink::errno::text(&error)))?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }

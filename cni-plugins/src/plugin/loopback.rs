@@ -1,14 +1,14 @@
 //! The `loopback` plugin (contract §4.1): brings `lo` up. It ignores the interface name and `CNI_ARGS`.
 
-use crate::cidr::Cidr;
-use crate::netlink::link::{Link, Target, set_flags};
-use crate::netlink::wire::{IFF_LOOPBACK, IFF_UP};
-use crate::netlink::{self, Protocol, Socket, address::Address};
-use crate::netns::Netns;
 use crate::protocol::dispatch::{Plugin, Request};
 use crate::protocol::error::{Error, chain, internal};
 use crate::protocol::result::{CniResult, Interface, IpConfig};
 use crate::protocol::version::ALL;
+use netlink::cidr::Cidr;
+use netlink::link::{Link, Target, set_flags};
+use netlink::netns::Netns;
+use netlink::wire::{IFF_LOOPBACK, IFF_UP};
+use netlink::{self, Protocol, Socket, address::Address};
 
 const NAME: &str = "lo";
 

@@ -3,15 +3,15 @@
 //!
 //! Rules are found again by the hash pair in their comment, never by address, so they go even when the namespace is gone.
 
-use crate::cidr::Cidr;
-use crate::nft::expression::{Comparison, Expression, Side, Verdict, address_in, only_family};
-use crate::nft::{BaseChain, Batch, Chain, Connection, Error, Family, Rule};
 use crate::plugin::iptables;
 use crate::plugin::rule_note::{self, RuleNote, hash};
 use crate::protocol;
 use crate::protocol::dispatch::Request;
 use crate::protocol::error::chain;
 use crate::protocol::json::{DecodeError, Fields};
+use netlink::cidr::Cidr;
+use netlink::nft::expression::{Comparison, Expression, Side, Verdict, address_in, only_family};
+use netlink::nft::{BaseChain, Batch, Chain, Connection, Error, Family, Rule};
 
 const TABLE: &str = "cni_plugins_masquerade";
 const TABLE_COMMENT: &str = "Masquerading for plugins from github.com/containernetworking/plugins";

@@ -1,12 +1,12 @@
 //! The pair of virtual Ethernet devices between a container and the host: making and deleting it, and the sockets on both
 //! sides.
 
-use crate::netlink::link::{self, Link, Target, VethEnd, delete};
-use crate::netlink::{Protocol, Socket};
-use crate::netns::{self, Netns};
 use crate::protocol::dispatch::Request;
 use crate::protocol::error::{Error, chain, internal};
 use crate::protocol::result::Interface;
+use netlink::link::{self, Link, Target, VethEnd, delete};
+use netlink::netns::{self, Netns};
+use netlink::{Protocol, Socket};
 
 /// How many random names are tried for the host's end.
 const MAX_NAME_ATTEMPTS: usize = 10;

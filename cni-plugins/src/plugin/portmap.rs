@@ -4,15 +4,15 @@
 //! iptables ones; this file puts them in order. nftables is spoken natively; connection tracking entries of mapped UDP ports are deleted on ADD and on DEL, so
 //! that a flow to an old container does not go on to nowhere.
 
-use crate::netlink::conntrack::{OriginalTarget, UDP};
-use crate::netlink::link::Target;
-use crate::netlink::{Protocol, Socket};
 use crate::plugin::{iptables, rule_note};
 use crate::protocol::dispatch::{Plugin, Request};
 use crate::protocol::error::{Error, chain, internal};
 use crate::protocol::result::CniResult;
 use crate::protocol::version::ALL;
-use crate::sysctl;
+use netlink::conntrack::{OriginalTarget, UDP};
+use netlink::link::Target;
+use netlink::sysctl;
+use netlink::{Protocol, Socket};
 
 pub mod condition;
 pub mod config;
@@ -33,7 +33,7 @@ pub static PLUGIN: Plugin = Plugin {
     status: |_| Ok(()),
 };
 
-fn rules_error(error: crate::nft::Error) -> Error {
+fn rules_error(error: netlink::nft::Error) -> Error {
     Error::internal(format!("unable to set up port mappings: {}", chain(&error)))
 }
 
@@ -94,7 +94,7 @@ fn flush_udp(mappings: &[Mapping], targets: &config::Targets) -> Result<(), Erro
     if udp.is_empty() {
         return Ok(());
     }
-    let fail = |error: crate::netlink::Error| Error::internal(format!("failed to flush conntrack: {}", chain(&error)));
+    let fail = |error: netlink::Error| Error::internal(format!("failed to flush conntrack: {}", chain(&error)));
     let mut socket = Socket::open(Protocol::Netfilter).map_err(fail)?;
     for mapping in udp {
         for v4 in targets.families() {

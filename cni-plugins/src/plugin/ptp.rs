@@ -3,13 +3,7 @@
 //!
 //! The host's end carries the gateway's address for this container alone, and a route leads to the container.
 
-use crate::cidr::{self, Cidr};
 use crate::ipam::delegate;
-use crate::netlink::link::{Link, Target, VethEnd, delete, set_flags};
-use crate::netlink::route::{self, Route};
-use crate::netlink::wire::{IFF_UP, RT_SCOPE_HOST, RT_SCOPE_LINK};
-use crate::netlink::{Socket, address};
-use crate::netns::Netns;
 use crate::plugin::container_end::verify::{check_addresses, check_routes};
 use crate::plugin::container_end::{self, Duplicates};
 use crate::plugin::masquerade::{self, Attachment, Backend};
@@ -19,7 +13,13 @@ use crate::protocol::error::{Error, chain, internal};
 use crate::protocol::json::DecodeError;
 use crate::protocol::result::{CniResult, Dns, IpConfig};
 use crate::protocol::version::ALL;
-use crate::sysctl;
+use netlink::cidr::{self, Cidr};
+use netlink::link::{Link, Target, VethEnd, delete, set_flags};
+use netlink::netns::Netns;
+use netlink::route::{self, Route};
+use netlink::sysctl;
+use netlink::wire::{IFF_UP, RT_SCOPE_HOST, RT_SCOPE_LINK};
+use netlink::{Socket, address};
 
 /// The plugin.
 pub static PLUGIN: Plugin = Plugin {
@@ -168,7 +168,7 @@ fn route_inside(inside: &mut Socket, index: u32, ip: &IpConfig) -> Result<(), Er
         source,
         ..Route::new(network, Some(gateway), index)
     };
-    let fail = |what: &str, route: &dyn std::fmt::Display, error: crate::netlink::Error| {
+    let fail = |what: &str, route: &dyn std::fmt::Display, error: netlink::Error| {
         Error::internal(format!("failed to {what} route {route}: {}", chain(&error)))
     };
     match inside.request(route::delete(network, index)) {

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha512};
 
-use crate::nft::{Batch, Chain, Connection, Error, Rule};
+use netlink::nft::{Batch, Chain, Connection, Error, Rule};
 
 const FOLDER: &str = "/run/cni/rules";
 

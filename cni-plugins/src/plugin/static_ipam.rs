@@ -1,12 +1,12 @@
 //! The `static` plugin: addresses written in the configuration, or wanted by the caller. Keeps nothing.
 
-use crate::cidr::Cidr;
 use crate::protocol::args;
 use crate::protocol::dispatch::{Plugin, Request};
 use crate::protocol::error::Error;
 use crate::protocol::json::{DecodeError, Fields, parse_ip};
 use crate::protocol::result::{CniResult, Dns, IpConfig, Route};
 use crate::protocol::version::{ALL, Version};
+use netlink::cidr::Cidr;
 
 /// The plugin.
 pub static PLUGIN: Plugin = Plugin {

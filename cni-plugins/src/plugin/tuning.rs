@@ -5,16 +5,16 @@
 
 use std::io::Write;
 
-use crate::netlink::codec::Message;
-use crate::netlink::link::{Link, Mac, Target, set, set_flags};
-use crate::netlink::wire::{IFF_ALLMULTI, IFF_PROMISC, IFLA_ADDRESS, IFLA_MTU, IFLA_TXQLEN};
-use crate::netlink::{Protocol, Socket};
-use crate::netns::Netns;
 use crate::protocol::dispatch::{Plugin, Request};
-use crate::protocol::error::{Error, chain, errno_text, internal};
+use crate::protocol::error::{Error, chain, internal};
 use crate::protocol::result::CniResult;
 use crate::protocol::version::ALL;
-use crate::sysctl;
+use netlink::codec::Message;
+use netlink::link::{Link, Mac, Target, set, set_flags};
+use netlink::netns::Netns;
+use netlink::sysctl;
+use netlink::wire::{IFF_ALLMULTI, IFF_PROMISC, IFLA_ADDRESS, IFLA_MTU, IFLA_TXQLEN};
+use netlink::{Protocol, Socket};
 
 pub mod backup;
 pub mod config;
@@ -89,7 +89,7 @@ fn write_switch(name: &str, value: &str) -> Result<(), Error> {
     let path = format!("/proc/sys/net/{name}");
     let failed = |action: &'static str| {
         let path = path.clone();
-        move |error: std::io::Error| Error::internal(format!("{action} {path}: {}", errno_text(&error)))
+        move |error: std::io::Error| Error::internal(format!("{action} {path}: {}", netlink::errno::text(&error)))
     };
     let mut file = std::fs::File::create(&path).map_err(failed("open"))?;
     file.write_all(value.as_bytes()).map_err(failed("write"))
@@ -204,7 +204,7 @@ fn check_switches(config: &Config, ifname: &str) -> Result<(), Error> {
         let name = config::switch_path(key, ifname)?;
         let path = format!("/proc/sys/net/{name}");
         let text = std::fs::read_to_string(&path)
-            .map_err(|error| Error::internal(format!("open {path}: {}", errno_text(&error))))?;
+            .map_err(|error| Error::internal(format!("open {path}: {}", netlink::errno::text(&error))))?;
         let found = text.strip_suffix('\n').unwrap_or(&text);
         if found != wanted {
             return Err(Error::internal(format!(

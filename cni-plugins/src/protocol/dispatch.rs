@@ -195,7 +195,7 @@ fn read_config(stdin: &mut dyn Read) -> Result<(Vec<u8>, Map<String, Value>), Er
     stdin.take(MAX_CONFIG_BYTES).read_to_end(&mut bytes).map_err(|error| {
         Error::new(
             error::IO,
-            format!("error reading from stdin: {}", error::errno_text(&error)),
+            format!("error reading from stdin: {}", netlink::errno::text(&error)),
         )
     })?;
     let undecodable = |text: String| Error::new(error::DECODING, format!("error unmarshall network config: {text}"));
@@ -263,7 +263,7 @@ fn config_version(plugin: &Plugin, command: Command, config: &Map<String, Value>
 
 /// Upstream makes this check after the work is done; we make it before, so a wrong call changes nothing.
 fn refuse_own_netns(request: &Request) -> Result<(), Error> {
-    if !request.env.netns_override && crate::netns::is_current(&request.env.netns) {
+    if !request.env.netns_override && netlink::netns::is_current(&request.env.netns) {
         let text = "plugin's netns and netns from CNI_NETNS should not be the same";
         return Err(Error::new(error::INVALID_NETNS, text));
     }

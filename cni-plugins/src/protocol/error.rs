@@ -110,22 +110,9 @@ pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
 /// The text of one error; kernel errors as Go prints them ("no such file or directory").
 fn describe(error: &(dyn std::error::Error + 'static)) -> String {
     if let Some(io) = error.downcast_ref::<std::io::Error>() {
-        return errno_text(io);
+        return netlink::errno::text(io);
     }
     error.to_string()
-}
-
-/// A kernel error in Go's wording: lower case and without the number.
-pub fn errno_text(error: &std::io::Error) -> String {
-    let Some(number) = error.raw_os_error() else {
-        return error.to_string();
-    };
-    let text = error.to_string();
-    let text = text.trim_end_matches(&format!(" (os error {number})"));
-    let mut letters = text.chars();
-    letters
-        .next()
-        .map_or_else(String::new, |first| first.to_lowercase().chain(letters).collect())
 }
 
 #[cfg(test)]
@@ -141,16 +128,5 @@ mod tests {
         let full = Error::new(4, "x").with_details("y");
         assert!(full.render().contains("\"details\": \"y\""));
         assert_eq!(full.to_string(), "x; y");
-    }
-
-    #[test]
-    fn kernel_errors_read_as_go_prints_them() {
-        let error = std::io::Error::from_raw_os_error(2);
-        assert_eq!(errno_text(&error), "no such file or directory");
-        assert_eq!(errno_text(&std::io::Error::from_raw_os_error(17)), "file exists");
-        assert_eq!(
-            errno_text(&std::io::Error::from_raw_os_error(34)),
-            "numerical result out of range"
-        );
     }
 }

@@ -235,7 +235,7 @@ mod tests {
         fn no_text_makes_a_reader_panic(text in "\\PC*") {
             let value = json!({"k": text});
             let fields = Fields::new(value.as_object().unwrap(), "T");
-            let _ = (fields.parsed("k", parse_ip), fields.parsed("k", crate::cidr::Cidr::parse), fields.int("k"));
+            let _ = (fields.parsed("k", parse_ip), fields.parsed("k", netlink::cidr::Cidr::parse), fields.int("k"));
         }
     }
 }

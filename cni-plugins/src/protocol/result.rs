@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::json::{DecodeError, Fields, parse_ip};
 use super::version::Version;
-use crate::cidr::Cidr;
+use netlink::cidr::Cidr;
 
 /// What an ADD produced, in the newest form.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use cni_plugins::netns::Netns;
+use netlink::netns::Netns;
 use serde_json::{Value, json};
 
 /// Plugins the binary is linked as.
@@ -110,7 +110,7 @@ impl Namespace {
 
     /// A kernel switch of the network, by its path below `/proc/sys/net`.
     pub(crate) fn switch(&self, name: &str) -> String {
-        self.inside(|| cni_plugins::sysctl::get(name)).unwrap_or_default()
+        self.inside(|| netlink::sysctl::get(name)).unwrap_or_default()
     }
 
     /// Runs `work` on a thread inside.

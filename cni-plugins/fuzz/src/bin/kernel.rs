@@ -2,8 +2,8 @@
 
 #![no_main]
 
-use cni_plugins::netlink::{address, codec, link, route};
-use cni_plugins::nft::expression;
+use netlink::{address, codec, link, route};
+use netlink::nft::expression;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

@@ -3,15 +3,15 @@
 use super::config::Config;
 use super::{host, plan, spoof};
 use crate::ipam::delegate;
-use crate::netlink::Socket;
-use crate::netlink::link::{Link, Target, delete};
-use crate::netns::Netns;
 use crate::plugin::container_end::{self, Duplicates};
 use crate::plugin::masquerade::{self, Attachment};
 use crate::plugin::pair::{describe, open_netns, open_socket, open_socket_in, refuse_existing};
 use crate::protocol::dispatch::Request;
 use crate::protocol::error::{Error, chain};
 use crate::protocol::result::CniResult;
+use netlink::Socket;
+use netlink::link::{Link, Target, delete};
+use netlink::netns::Netns;
 
 /// An ADD under way.
 struct Work<'a> {
@@ -99,7 +99,7 @@ impl Work<'_> {
         if !config.disable_container_interface {
             host::wait_until_up(&mut self.outside, &bridge, port)?;
             // The container's end follows as late; whoever looks at it next should find it up.
-            let _ = crate::sys::carrier(self.inside.descriptor(), ifname);
+            let _ = self.inside.carrier(ifname);
         }
         result.interfaces = vec![
             describe(&bridge, ""),

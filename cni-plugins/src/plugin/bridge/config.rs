@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use crate::netlink::link::Mac;
 use crate::plugin::masquerade::Backend;
 use crate::protocol::args;
 use crate::protocol::dispatch::Request;
 use crate::protocol::error::Error;
 use crate::protocol::json::{DecodeError, Fields};
 use crate::protocol::result::Dns;
+use netlink::link::Mac;
 
 const DEFAULT_BRIDGE: &str = "cni0";
 const MAX_VLAN: i64 = 4094;

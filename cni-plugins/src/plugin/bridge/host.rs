@@ -4,17 +4,17 @@ use std::time::{Duration, Instant};
 
 use super::config::Config;
 use super::plan::{AddressAction, bridge_address};
-use crate::cidr::Cidr;
-use crate::netlink::address;
-use crate::netlink::codec::Message;
-use crate::netlink::link::{self, Link, Target, VethEnd, VlanEntry};
-use crate::netlink::wire::{IF_OPER_UP, IFF_PROMISC, IFF_UP, IFLA_ADDRESS, IFLA_MTU};
-use crate::netlink::{Error as NetlinkError, Socket};
-use crate::netns::Netns;
 use crate::plugin::pair;
 use crate::protocol::error::{Error, chain, internal};
 use crate::protocol::result::Interface;
-use crate::sysctl;
+use netlink::address;
+use netlink::cidr::Cidr;
+use netlink::codec::Message;
+use netlink::link::{self, Link, Target, VethEnd, VlanEntry};
+use netlink::netns::Netns;
+use netlink::sysctl;
+use netlink::wire::{IF_OPER_UP, IFF_PROMISC, IFF_UP, IFLA_ADDRESS, IFLA_MTU};
+use netlink::{Error as NetlinkError, Socket};
 
 /// How long a port may take to come up.
 const UP_DEADLINE: Duration = Duration::from_millis(2550);
@@ -317,7 +317,7 @@ pub fn wait_until_up(outside: &mut Socket, bridge: &Link, port: &Link) -> Result
         let state = link.map_or(0, |link| link.operstate);
         if state == IF_OPER_UP {
             // The bridge's own state follows its ports', as late; nobody has to wait for it.
-            let _ = crate::sys::carrier(outside.descriptor(), &bridge.name);
+            let _ = outside.carrier(&bridge.name);
             return Ok(());
         }
         if begin.elapsed() > UP_DEADLINE {
@@ -327,7 +327,7 @@ pub fn wait_until_up(outside: &mut Socket, bridge: &Link, port: &Link) -> Result
             )));
         }
         // The kernel reports a new carrier late, from a timer; asking for the carrier makes it do so now.
-        match crate::sys::carrier(outside.descriptor(), name) {
+        match outside.carrier(name) {
             Ok(true) => {}
             _ => std::thread::sleep(UP_INTERVAL),
         }

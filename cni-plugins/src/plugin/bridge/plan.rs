@@ -3,8 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::config::Config;
-use crate::cidr::{self, Cidr};
 use crate::protocol::result::{CniResult, Route};
+use netlink::cidr::{self, Cidr};
 
 /// Position of the container's interface in the result.
 const CONTAINER: i64 = 2;

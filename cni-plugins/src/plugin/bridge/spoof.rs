@@ -1,10 +1,10 @@
 //! `macspoofchk` (contract §2.4): frames of a container must carry its own hardware address. Rules in the table `nat` of the
 //! bridge family, two chains per attachment, with upstream's names and comments.
 
-use crate::nft::expression::{Comparison, Expression, Header, MetaKey, Verdict};
-use crate::nft::{BaseChain, Batch, Chain, Connection, Error, Family, Place, Words};
 use crate::plugin::masquerade::Attachment;
 use crate::plugin::rule_note::hash;
+use netlink::nft::expression::{Comparison, Expression, Header, MetaKey, Verdict};
+use netlink::nft::{BaseChain, Batch, Chain, Connection, Error, Family, Place, Words};
 
 const TABLE: &str = "nat";
 const CHAIN_PREFIX: &str = "cni-br-iface-";

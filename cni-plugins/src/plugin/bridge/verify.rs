@@ -1,14 +1,14 @@
 //! CHECK (contract §2.5): compares what ADD said with what is there. Never changes anything.
 
 use crate::ipam::delegate;
-use crate::netlink::Socket;
-use crate::netlink::link::{Link, Target};
-use crate::netlink::wire::IFF_PROMISC;
 use crate::plugin::container_end::verify::{check_addresses, check_routes};
 use crate::plugin::pair::{open_netns, open_socket, open_socket_in};
 use crate::protocol::dispatch::Request;
 use crate::protocol::error::{Error, internal};
 use crate::protocol::result::{CniResult, Interface};
+use netlink::Socket;
+use netlink::link::{Link, Target};
+use netlink::wire::IFF_PROMISC;
 
 use super::config::Config;
 

@@ -1,11 +1,11 @@
 //! Comparing the container's end with what ADD said. Never changes anything.
 
 use super::route_gateway;
-use crate::netlink::Socket;
-use crate::netlink::link::Link;
-use crate::netlink::route::Route;
 use crate::protocol::error::{Error, internal};
 use crate::protocol::result::CniResult;
+use netlink::Socket;
+use netlink::link::Link;
+use netlink::route::Route;
 
 /// Every address of the result is on the container's end, and its network is reached by it.
 pub fn check_addresses(inside: &mut Socket, previous: &CniResult, container: &Link) -> Result<(), Error> {
@@ -24,7 +24,7 @@ pub fn check_addresses(inside: &mut Socket, previous: &CniResult, container: &Li
             )));
         }
         let network = ip.address.network();
-        if network.prefix == crate::cidr::bits(&network.addr) {
+        if network.prefix == netlink::cidr::bits(&network.addr) {
             continue;
         }
         let routes = inside.routes(ip.address.is_v4()).map_err(|error| internal(&error))?;

@@ -1,9 +1,9 @@
 //! The firewall's rules over netlink, in the chains iptables shows. No child process.
 
 use super::rule::{FORWARD, FORWARDING, Family, FilterRule, Form};
-use crate::nft::{self, BaseChain, Batch, Chain, Connection, Error, Rule, Words};
 use crate::plugin::masquerade::Attachment;
 use crate::plugin::rule_note::hash;
+use netlink::nft::{self, BaseChain, Batch, Chain, Connection, Error, Rule, Words};
 
 const TABLE: &str = "filter";
 const FORWARD_BASE: BaseChain<'static> = BaseChain {

@@ -61,8 +61,8 @@ fn addition(saved: &Saved, family: &Family) -> String {
     }
     for rule in rules().filter(|rule| !has(saved, rule)) {
         let how = match rule.place {
-            crate::nft::Place::First => "-I",
-            crate::nft::Place::Last => "-A",
+            netlink::nft::Place::First => "-I",
+            netlink::nft::Place::Last => "-A",
         };
         text.push_str(&format!("{how} {} {}\n", rule.chain, rule.arguments()));
     }
@@ -89,8 +89,8 @@ fn wrap(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cidr::Cidr;
     use crate::plugin::firewall::rule;
+    use netlink::cidr::Cidr;
 
     fn family() -> Family {
         Family {

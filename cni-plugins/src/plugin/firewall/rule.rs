@@ -4,9 +4,9 @@
 //! decide whether the host forwards, and an administrator reads and orders them with iptables. So the nf_tables form uses
 //! iptables' own matches; only a kernel without them gets the plain form.
 
-use crate::cidr::Cidr;
-use crate::nft::Place;
-use crate::nft::expression::{Compared, Comparison, Expression, MetaKey, Side, Verdict, address_in, comparisons};
+use netlink::cidr::Cidr;
+use netlink::nft::Place;
+use netlink::nft::expression::{Compared, Comparison, Expression, MetaKey, Side, Verdict, address_in, comparisons};
 
 use super::config::Ingress;
 

@@ -1,9 +1,9 @@
 //! `conditionsV4` and `conditionsV6`: what a packet must fulfil to be mapped. Upstream hands the words to nft or iptables;
 //! here the common ones of both are understood, and any other is refused by name. Pure.
 
-use crate::cidr::Cidr;
-use crate::nft::Expression;
-use crate::nft::expression::{Comparison, MetaKey, Side, address_in};
+use netlink::cidr::Cidr;
+use netlink::nft::Expression;
+use netlink::nft::expression::{Comparison, MetaKey, Side, address_in};
 
 /// One condition.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,12 +3,12 @@
 use std::net::IpAddr;
 
 use super::condition::{self, Condition};
-use crate::cidr::Cidr;
 use crate::plugin::firewall::config::is_chain_name;
 use crate::protocol::dispatch::Request;
 use crate::protocol::error::Error;
 use crate::protocol::json::{DecodeError, Fields, parse_ip};
 use crate::protocol::result::CniResult;
+use netlink::cidr::Cidr;
 
 /// A transport protocol with ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

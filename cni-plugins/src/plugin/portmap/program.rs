@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use super::config::{Config, Mapping, Targets};
-use crate::cidr::Cidr;
 use crate::plugin::iptables::{self, Error, Saved, Turn};
+use netlink::cidr::Cidr;
 
 const TABLE: &str = "nat";
 const ENTRANCE: &str = "CNI-HOSTPORT-DNAT";

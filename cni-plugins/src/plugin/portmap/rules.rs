@@ -4,17 +4,17 @@
 //! the last network's conditions would govern all.
 
 use super::config::{Config, Mapping, Targets};
-use crate::cidr::Cidr;
-use crate::nft::expression::{
-    Comparison, Expression, Header, MetaKey, Side, Verdict, address_in, translate_destination,
-};
-use crate::nft::wire::MAX_COMMENT_BYTES;
-use crate::nft::{BaseChain, Batch, Chain, Connection, Error, Family, Place, Rule, Words};
 use crate::plugin::iptables;
 use crate::plugin::rule_note::{RuleNote, hash};
 use crate::protocol;
 use crate::protocol::dispatch::Request;
 use crate::protocol::error::internal;
+use netlink::cidr::Cidr;
+use netlink::nft::expression::{
+    Comparison, Expression, Header, MetaKey, Side, Verdict, address_in, translate_destination,
+};
+use netlink::nft::wire::MAX_COMMENT_BYTES;
+use netlink::nft::{BaseChain, Batch, Chain, Connection, Error, Family, Place, Rule, Words};
 
 const TABLE: &str = "cni_hostport";
 const TABLE_COMMENT: &str = "CNI portmap plugin";

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::protocol::args;
 use crate::protocol::dispatch::Request;
-use crate::protocol::error::{Error, errno_text};
+use crate::protocol::error::Error;
 use crate::protocol::json::{DecodeError, Fields, kind};
 
 const DEFAULT_DATA_DIR: &str = "/run/cni/tuning";
@@ -121,7 +121,7 @@ impl Config {
         let text = match std::fs::read_to_string(ALLOW_LIST) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
             Err(error) => {
-                let reason = errno_text(&error);
+                let reason = netlink::errno::text(&error);
                 return Err(Error::internal(format!("open {ALLOW_LIST}: {reason}")));
             }
             Ok(text) => text,

@@ -53,7 +53,7 @@ pub enum Error {
 }
 
 fn refusal(errno: &Errno) -> String {
-    crate::protocol::error::errno_text(&io::Error::from(*errno))
+    crate::errno::text(&io::Error::from(*errno))
 }
 
 impl Error {
@@ -122,16 +122,19 @@ impl Socket {
         })
     }
 
-    /// The descriptor, for calls that need any socket of this namespace.
-    pub(crate) fn descriptor(&self) -> std::os::fd::BorrowedFd<'_> {
-        self.descriptor.as_fd()
+    /// Asks for the carrier of `interface`, which makes the kernel process the link event it may still be holding back.
+    ///
+    /// # Errors
+    /// The kernel's: there is no such interface, or it cannot tell.
+    pub fn carrier(&self, interface: &str) -> io::Result<bool> {
+        crate::sys::carrier(self.descriptor.as_fd(), interface)
     }
 
     /// Closes the socket without waiting. Closing a netfilter socket waits until the kernel has freed all deleted rules,
     /// some ten milliseconds. So the descriptor is left in a message no one can receive any more, in the queue of a socket
     /// that only this message refers to; the kernel's collector of such sockets closes both, in its own time. Where this
     /// fails, or on kernels whose collector runs at once (before 6.9), closing waits as usual.
-    pub(crate) fn close_later(self) {
+    pub fn close_later(self) {
         let Ok((sender, receiver)) = socketpair(AddressFamily::Unix, SockType::Datagram, None, SockFlag::SOCK_CLOEXEC)
         else {
             return;

@@ -7,10 +7,10 @@ use nix::errno::Errno;
 use super::batch::{self, Batch, Chain};
 use super::expression::{Compared, compared, jump_targets};
 use super::wire::*;
-use crate::netlink::codec::{self, Message, attribute, read_be64, read_text};
-use crate::netlink::socket::{Reply, acknowledged};
-use crate::netlink::wire::{NLM_F_ACK, NLM_F_REQUEST, NLMSG_ERROR};
-use crate::netlink::{self, Protocol, Socket};
+use crate::codec::{self, Message, attribute, read_be64, read_text};
+use crate::socket::{Reply, acknowledged};
+use crate::wire::{NLM_F_ACK, NLM_F_REQUEST, NLMSG_ERROR};
+use crate::{Protocol, Socket};
 
 /// How often work is repeated because the rule set changed meanwhile.
 const MAX_ATTEMPTS: usize = 10;
@@ -20,13 +20,13 @@ const MAX_ATTEMPTS: usize = 10;
 pub enum Error {
     /// No connection.
     #[error("could not open the nftables connection")]
-    Open(#[source] netlink::Error),
+    Open(#[source] crate::Error),
     /// The batch was not applied, wholly.
     #[error("could not apply nftables changes")]
-    Commit(#[source] netlink::Error),
+    Commit(#[source] crate::Error),
     /// Rules, chains or the generation could not be read.
     #[error("could not list nftables rules")]
-    List(#[source] netlink::Error),
+    List(#[source] crate::Error),
     /// Others kept changing the rule set.
     #[error("nftables rules kept changing, gave up after {MAX_ATTEMPTS} attempts")]
     Contended,
@@ -98,7 +98,7 @@ impl Connection {
         Err(Error::Contended)
     }
 
-    fn commit_once(&mut self, batch: &Batch, generation: Option<u32>) -> Result<Vec<u64>, netlink::Error> {
+    fn commit_once(&mut self, batch: &Batch, generation: Option<u32>) -> Result<Vec<u64>, crate::Error> {
         if batch.is_empty() {
             return Ok(Vec::new());
         }
@@ -144,7 +144,7 @@ impl Connection {
     }
 
     /// The generation of the rule set, which grows with every change.
-    fn generation(&mut self) -> Result<u32, netlink::Error> {
+    fn generation(&mut self) -> Result<u32, crate::Error> {
         let message = Message::new((NFNL_SUBSYS_NFTABLES << 8) | NFT_MSG_GETGEN, 0, &[0, 0, 0, 0]);
         let replies = self.socket.request(message)?;
         let read = |reply: &Reply| {
@@ -159,7 +159,7 @@ impl Connection {
         self.rules_once(chain).map_err(Error::List)
     }
 
-    fn rules_once(&mut self, chain: Chain<'_>) -> Result<Vec<Rule>, netlink::Error> {
+    fn rules_once(&mut self, chain: Chain<'_>) -> Result<Vec<Rule>, crate::Error> {
         match self.socket.dump(&batch::named_rule(NFT_MSG_GETRULE, 0, chain)) {
             Ok(replies) => Ok(replies.iter().filter_map(|reply| Rule::read(&reply.body)).collect()),
             Err(error) if error.is_missing() => Ok(Vec::new()),

@@ -2,8 +2,8 @@
 
 use super::expression::Expression;
 use super::wire::*;
-use crate::netlink::codec::{Attributes, Message};
-use crate::netlink::wire::{NLM_F_APPEND, NLM_F_CREATE, NLM_F_ECHO};
+use crate::codec::{Attributes, Message};
+use crate::wire::{NLM_F_APPEND, NLM_F_CREATE, NLM_F_ECHO};
 
 /// A chain, named with its table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -212,12 +212,12 @@ fn text_data(kind: u8, text: &str) -> Vec<u8> {
 
 /// The comment in a listed rule's user data.
 pub(super) fn read_comment(data: &[u8]) -> Option<String> {
-    find_user_data(data, UDATA_COMMENT).map(crate::netlink::codec::read_text)
+    find_user_data(data, UDATA_COMMENT).map(crate::codec::read_text)
 }
 
 /// The label in a listed rule's user data.
 pub(super) fn read_label(data: &[u8]) -> Option<String> {
-    find_user_data(data, UDATA_LABEL).map(crate::netlink::codec::read_text)
+    find_user_data(data, UDATA_LABEL).map(crate::codec::read_text)
 }
 
 /// The mark in a listed rule's user data.

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use super::wire::*;
 use crate::cidr::{self, Cidr};
-use crate::netlink::codec::{Attributes, attribute, attributes, read_text};
+use crate::codec::{Attributes, attribute, attributes, read_text};
 
 /// A general register of the kernel's rule machine; 16 bytes each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
