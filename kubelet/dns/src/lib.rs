@@ -1,0 +1,1 @@
+//! The names of the cluster, answered on the node.

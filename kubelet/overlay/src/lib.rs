@@ -1,0 +1,1 @@
+//! How pods of this node reach those of others.

@@ -1,0 +1,1 @@
+//! Which traffic of pods is let through.

@@ -1,0 +1,1 @@
+//! Services, their endpoints and this node, made into rules of the kernel.
