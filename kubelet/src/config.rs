@@ -26,6 +26,7 @@ use crate::node_shutdown::Periods;
 use crate::pinning;
 use crate::source::StaticSources;
 use k8s_openapi::api::core::v1::Taint;
+use netlink::cidr::Cidr;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -77,6 +78,8 @@ pub struct Config {
     pub local_storage: bool,
     /// `--node-autonomy`, a flag of our own: pods and what they need are kept on disk, to start without an API server.
     pub autonomy: bool,
+    /// Which parts of the cluster's network run in this kubelet.
+    pub cluster_network: ClusterNetwork,
     /// How long containers' logs may become, and how many of them stay.
     pub container_logs: container_log::Rules,
     /// How many dead containers may stay.
@@ -99,6 +102,30 @@ pub struct Config {
     pub effective: serde_json::Value,
     /// The flags that were given, as `/flagz` shows them: what may be a secret is masked.
     pub flags: BTreeMap<String, String>,
+}
+
+/// Which parts of the cluster's network run in this kubelet: flags of our own, all off by default.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ClusterNetwork {
+    /// `--service-proxy`: Services' addresses lead to their endpoints.
+    pub proxy: bool,
+    /// `--cluster-dns-responder`: the addresses of `clusterDNS` are answered on here.
+    pub dns: bool,
+    /// `--network-policies`: NetworkPolicies hold for this node's pods.
+    pub policies: bool,
+    /// `--pod-network-backend`: how pods of other nodes are reached.
+    pub backend: Option<Backend>,
+    /// `--cluster-cidr`: where all pods' addresses are.
+    pub ranges: Vec<Cidr>,
+}
+
+/// How pods of other nodes are reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Backend {
+    /// Through VXLAN, also where nodes are not neighbours.
+    Vxlan,
+    /// By routes to neighbours.
+    HostGw,
 }
 
 /// The node object and how it is kept.

@@ -16,6 +16,7 @@ mod pod;
 mod provider;
 mod registry;
 mod resize;
+mod service;
 mod sets;
 mod static_pod;
 mod stream;
@@ -35,6 +36,9 @@ pub(crate) const ALL: &[(&str, Case)] = &[
     ("metrics_are_upstreams", metrics::metrics),
     ("joined_by_token", identity::joined_by_token),
     ("confined_to_its_node", identity::confined_to_its_node),
+    ("services_by_name_address_and_port", service::services),
+    ("names_of_the_cluster", service::names),
+    ("network_policies", service::policies),
     ("deployment_answers_on_every_address", workload::deployment_answers),
     ("apply_is_seen_by_get_w", workload::apply_and_watch),
     ("scale_3_5_2", workload::scale),

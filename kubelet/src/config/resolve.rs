@@ -1,6 +1,7 @@
 //! From what was written to what it means: defaults, ranges, rules between fields (kubelet contract §1). Pure.
 
 mod cgroups;
+mod cluster_network;
 mod collect;
 pub(super) mod eviction;
 mod images;
@@ -86,6 +87,7 @@ pub fn resolve(written: &KubeletConfiguration, flags: &Flags, from_file: bool) -
     let mut reader = Reader::default();
     flags_alone(&mut reader, flags);
     let cgroups = cgroups::cgroups(&mut reader, written);
+    let dns = pods::dns(&mut reader, written);
     let config = Config {
         node: node::node(&mut reader, written, flags),
         paths: pods::paths(written, flags),
@@ -97,7 +99,8 @@ pub fn resolve(written: &KubeletConfiguration, flags: &Flags, from_file: bool) -
         eviction: eviction::rules(&mut reader, written, from_file, cgroups.enforce_pods),
         cgroups,
         shutdown: shutdown::periods(&mut reader, written),
-        dns: pods::dns(&mut reader, written),
+        cluster_network: cluster_network::read(&mut reader, flags, &dns),
+        dns,
         server: server::server(&mut reader, written, from_file),
         logging: logging::read(&mut reader, &written.logging, flags.sets("logging.verbosity")),
         oom_score_adj: reader.range("oomScoreAdj", written.oom_score_adj, -999, -1000, 1000),

@@ -1,4 +1,4 @@
-//! The table of flags: upstream's, those that have an effect here first, and our own: two for CNI, one for autonomy.
+//! The table of flags: upstream's, those that have an effect here first, and our own: two for CNI, one for autonomy, five for the network.
 
 /// What a flag's text becomes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -149,6 +149,31 @@ pub(super) const FLAGS: &[Flag] = &[
         "node-autonomy",
         Bool,
         "keep pods and what they need on disk, to start them without an API server (not upstream's)",
+    ),
+    own(
+        "service-proxy",
+        Bool,
+        "lead Services' addresses to their endpoints, as kube-proxy does (not upstream's)",
+    ),
+    own(
+        "cluster-dns-responder",
+        Bool,
+        "answer names of the cluster on the addresses of clusterDNS (not upstream's)",
+    ),
+    own(
+        "network-policies",
+        Bool,
+        "enforce NetworkPolicies for this node's pods (not upstream's)",
+    ),
+    own(
+        "pod-network-backend",
+        Text,
+        "how pods of other nodes are reached: vxlan or host-gw (not upstream's)",
+    ),
+    own(
+        "cluster-cidr",
+        Text,
+        "where all pods' addresses are, one range of each family (not upstream's)",
     ),
     own(
         "seccomp-default",
