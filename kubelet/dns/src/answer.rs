@@ -397,4 +397,4 @@ pub(crate) fn reverse(name: &[u8]) -> Option<IpAddr> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -157,12 +157,6 @@ impl Forwarder {
         self.metrics.cached(success, denial, state.cache.evicted());
     }
 
-    /// How many questions wait.
-    #[cfg(test)]
-    pub(crate) fn waiting(&self) -> usize {
-        self.state.borrow().waiting
-    }
-
     /// Answers from the cache, or has the question asked and its answer sent to who asked.
     pub(crate) fn ask(&self, server: &Rc<Server>, asked: Asked, onward: Onward) -> Outcome {
         let key = onward.question.key();

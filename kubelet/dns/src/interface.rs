@@ -203,5 +203,3 @@ fn rules(addresses: &[IpAddr]) -> Vec<Vec<Expression>> {
     rules
 }
 
-#[cfg(test)]
-mod tests;
