@@ -55,7 +55,7 @@ enum Step {
     /// Records are written, or it is said that there are none.
     Done,
     /// Go on with this name.
-    Alias(Name),
+    Alias(Box<Name>),
     /// It is not ours.
     Outside,
 }
@@ -107,7 +107,7 @@ pub fn answer(index: &Index, query: &Query, writer: &mut Writer<'_>, room: &mut 
                 if query.kind == kind::CNAME || is_loop || name.wire() == next.wire() || chain.len() + 1 == CHAIN_MAX {
                     return Verdict::Done;
                 }
-                chain.push((name, target));
+                chain.push((name, *target));
                 name = next;
             }
         }
@@ -141,7 +141,9 @@ impl Turn<'_, '_> {
         if let Some(below) = below(name.wire(), zone.wire()) {
             return self.finish(zone, self.index.synced, |turn| turn.in_zone(name, below));
         }
-        let Some(address) = reverse(name.wire()) else { return Step::Outside };
+        let Some(address) = reverse(name.wire()) else {
+            return Step::Outside;
+        };
         let is_ours = self.index.shape.ranges.iter().any(|range| range.contains(&address));
         let is_known = self.index.synced && !self.index.owners(&address).is_empty();
         if !is_ours && !is_known {
@@ -169,7 +171,7 @@ impl Turn<'_, '_> {
                 self.writer.flag(flag::AUTHORITATIVE);
                 return Step::Done;
             }
-            Ok(Some(target)) => return Step::Alias(target),
+            Ok(Some(target)) => return Step::Alias(Box::new(target)),
             Err(missing) => missing,
         };
         self.writer.flag(flag::AUTHORITATIVE);

@@ -146,7 +146,9 @@ impl Cache {
             if self.hand >= self.entries.len() {
                 self.hand = 0;
             }
-            let Some(entry) = self.entries.get_mut(self.hand) else { return };
+            let Some(entry) = self.entries.get_mut(self.hand) else {
+                return;
+            };
             let is_over = entry.until <= now;
             if is_over || !entry.asked_again {
                 self.evicted += u64::from(!is_over);

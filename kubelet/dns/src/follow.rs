@@ -64,14 +64,16 @@ async fn first<K: Object>(server: &Server, informer: &Informer<K>, set: fn(&mut 
 async fn apply<K>(server: &Server, changes: Vec<Change<K>>, set: fn(&mut Index, &Change<K>)) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     for changes in changes.chunks(AT_ONCE) {
-        let mut index = server.index.borrow_mut();
         // Serial numbers go round (RFC 1982).
-        index.serial = now.as_secs() as u32;
-        for change in changes {
-            set(&mut index, change);
-        }
-        drop(index);
+        set_all(&mut server.index.borrow_mut(), changes, set, now.as_secs() as u32);
         tokio::task::yield_now().await;
+    }
+}
+
+fn set_all<K>(index: &mut Index, changes: &[Change<K>], set: fn(&mut Index, &Change<K>), serial: u32) {
+    index.serial = serial;
+    for change in changes {
+        set(index, change);
     }
 }
 

@@ -7,7 +7,7 @@ use crate::metrics::{Metrics, Source};
 use crate::resolvers::{Stubs, of_file};
 use crate::serve::{Asked, Server};
 use crate::wire::reply::Question;
-use crate::wire::{Section, Writer, kind, rcode};
+use crate::wire::{Section, Writer, flag, kind, rcode};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -51,9 +51,12 @@ impl Default for Bounds {
     }
 }
 
+/// Who waits, and what led to the question.
+type Waiting = (Box<Asked>, Box<Onward>);
+
 /// One question under way.
 struct Flight {
-    waiting: Vec<(Asked, Onward)>,
+    waiting: Vec<Waiting>,
     /// Who is asked just now.
     resolver: Option<IpAddr>,
 }
@@ -64,11 +67,11 @@ type Stamp = Option<(SystemTime, u64)>;
 /// What becomes of a question.
 pub(crate) enum Outcome {
     /// This is the answer.
-    Now(Hit, Asked, Onward),
+    Now(Hit, Box<Asked>, Box<Onward>),
     /// It will come.
     Later,
     /// Too much is under way.
-    Rejected(Asked),
+    Rejected(Box<Asked>),
 }
 
 /// The forwarder.
@@ -141,7 +144,10 @@ impl Forwarder {
             tracing::warn!("cluster DNS: {wrong}");
         }
         if found.is_empty() {
-            tracing::warn!(path = place, "no resolvers: names outside the cluster are answered with SERVFAIL");
+            tracing::warn!(
+                path = place,
+                "no resolvers: names outside the cluster are answered with SERVFAIL"
+            );
         }
         self.metrics
             .keep_resolvers(|resolver| found.contains(resolver) || self.stubs.asks(resolver));
@@ -158,7 +164,7 @@ impl Forwarder {
     }
 
     /// Answers from the cache, or has the question asked and its answer sent to who asked.
-    pub(crate) fn ask(&self, server: &Rc<Server>, asked: Asked, onward: Onward) -> Outcome {
+    pub(crate) fn ask(&self, server: &Rc<Server>, asked: Box<Asked>, onward: Box<Onward>) -> Outcome {
         let key = onward.question.key();
         let mut state = self.state.borrow_mut();
         let hit = state.cache.get(&key, Instant::now());
@@ -205,9 +211,11 @@ impl Forwarder {
     }
 
     /// Takes who waits for an answer.
-    fn land(&self, key: &[u8]) -> Vec<(Asked, Onward)> {
+    fn land(&self, key: &[u8]) -> Vec<Waiting> {
         let mut state = self.state.borrow_mut();
-        let Some(flight) = state.flights.remove(key) else { return Vec::new() };
+        let Some(flight) = state.flights.remove(key) else {
+            return Vec::new();
+        };
         state.waiting -= flight.waiting.len();
         for (asked, _) in &flight.waiting {
             let left = state.sources.get_mut(&asked.source).map(|count| {
@@ -249,7 +257,9 @@ async fn fly(server: Rc<Server>, key: Box<[u8]>, question: Question) {
     for (number, (asked, onward)) in waiting.into_iter().enumerate() {
         let code = write(&mut out, &server, &asked, &onward, &hit);
         let took = asked.began.elapsed();
-        server.metrics.response(Source::Forward, asked.way, code, out.len(), took);
+        server
+            .metrics
+            .response(Source::Forward, asked.way, code, out.len(), took);
         asked.sink.send(&out);
         if number % 64 == 63 {
             tokio::task::yield_now().await;
@@ -265,6 +275,10 @@ pub(crate) fn write(out: &mut Vec<u8>, server: &Server, asked: &Asked, onward: &
         writer.record(Section::Answer, owner.wire(), kind::CNAME, ttl, target.wire());
     }
     hit.reply.write(&mut writer, hit.age);
+    // Of the names before nobody checked anything.
+    if !onward.chain.is_empty() {
+        writer.unflag(flag::AUTHENTIC);
+    }
     // A code we have no room to say, without EDNS.
     if hit.reply.rcode > 15 {
         writer.code(rcode::SERV_FAIL);

@@ -126,7 +126,9 @@ impl Index {
     pub fn set_service(&mut self, namespace: &str, name: &str, now: Option<&Service>) {
         let Some(wire) = key(&[name, namespace]) else { return };
         let spec = now.and_then(Spec::of);
-        let Some(key) = self.entry(&wire, spec.is_some()) else { return };
+        let Some(key) = self.entry(&wire, spec.is_some()) else {
+            return;
+        };
         // What follows from the service follows for all its endpoints.
         self.link_service(&key, false);
         if let Some(entry) = self.services.get_mut(&key) {
@@ -175,8 +177,12 @@ impl Index {
         let Some(name) = named.and_then(|slice| slice.metadata.name.as_deref()) else {
             return;
         };
-        let Some(key) = self.entry(wire, now.is_some()) else { return };
-        let Some(entry) = self.services.get_mut(&key) else { return };
+        let Some(key) = self.entry(wire, now.is_some()) else {
+            return;
+        };
+        let Some(entry) = self.services.get_mut(&key) else {
+            return;
+        };
         let place = entry.slices.binary_search_by(|slice| (*slice.name).cmp(name));
         let old = match (place, now) {
             (Ok(at), Some(now)) => Some(std::mem::replace(&mut entry.slices[at], now)),

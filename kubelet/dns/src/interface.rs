@@ -8,8 +8,8 @@
 
 use netlink::cidr::Cidr;
 use netlink::link::{self, Target};
-use netlink::nft::{self, Batch, Chain, expression};
 use netlink::nft::expression::{Comparison, Header, MetaKey, Side};
+use netlink::nft::{self, Batch, Chain, expression};
 use netlink::nft::{BaseChain, Expression, Family};
 use netlink::wire::IFF_UP;
 use netlink::{Protocol, Socket, address};
@@ -133,7 +133,10 @@ fn ensure_link(addresses: &[IpAddr]) -> Result<bool, Error> {
 fn make_link(socket: &mut Socket) -> Result<(), netlink::Error> {
     match socket.request(link::create_dummy(LINK)) {
         Err(error) if error.errno() == Some(Errno::EOPNOTSUPP) => {
-            tracing::info!(link = LINK, "the kernel has no dummy links: a bridge without ports holds the DNS addresses");
+            tracing::info!(
+                link = LINK,
+                "the kernel has no dummy links: a bridge without ports holds the DNS addresses"
+            );
             socket.request(link::create_bridge(LINK, false)).map(drop)
         }
         other => other.map(drop),
@@ -202,4 +205,3 @@ fn rules(addresses: &[IpAddr]) -> Vec<Vec<Expression>> {
     }
     rules
 }
-

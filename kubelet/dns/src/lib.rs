@@ -31,7 +31,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::{TcpListener, UdpSocket};
+use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::{JoinSet, LocalSet};
 use tokio_util::sync::CancellationToken;
@@ -166,7 +166,10 @@ impl Settings {
         let zone = Name::parse(&self.zone).map(|zone| zone.lower());
         // Room for the longest names below it: `_port._proto.service.namespace.svc`.
         let Some(zone) = zone.filter(|zone| (2..=100).contains(&zone.wire().len())) else {
-            return wrong(format!("clusterDomain {:?} is no domain of at most 98 bytes", self.zone));
+            return wrong(format!(
+                "clusterDomain {:?} is no domain of at most 98 bytes",
+                self.zone
+            ));
         };
         if self.addresses.is_empty() {
             return wrong("clusterDNS names no address to listen on".to_owned());
@@ -178,7 +181,10 @@ impl Settings {
             return wrong(format!("ttl {} is not between 1 and 3600 seconds", self.ttl));
         }
         if !(512..=4096).contains(&self.datagram_bytes) {
-            return wrong(format!("largest datagram {} is not between 512 and 4096 bytes", self.datagram_bytes));
+            return wrong(format!(
+                "largest datagram {} is not between 512 and 4096 bytes",
+                self.datagram_bytes
+            ));
         }
         if self.pods == PodNames::Verified && !has_pods {
             return wrong("pods \"verified\" needs to know all pods".to_owned());
@@ -186,7 +192,11 @@ impl Settings {
         if self.interface && self.port != PORT {
             return wrong(format!("the rules are for port {PORT}, not {}", self.port));
         }
-        let own: Vec<SocketAddr> = self.addresses.iter().map(|ip| SocketAddr::new(*ip, self.port)).collect();
+        let own: Vec<SocketAddr> = self
+            .addresses
+            .iter()
+            .map(|ip| SocketAddr::new(*ip, self.port))
+            .collect();
         let stubs = Stubs::new(&self.stub_domains, &zone, &own).map_err(|wrong| {
             let words: Vec<String> = wrong.iter().map(Wrong::to_string).collect();
             Error::Setting(words.join("; "))
@@ -219,7 +229,9 @@ pub async fn run(
         let outcome = on_thread(sources, &settings, checked, metrics, stop);
         let _ = tell.send(outcome);
     };
-    let thread = std::thread::Builder::new().name("dns".to_owned()).stack_size(STACK_BYTES);
+    let thread = std::thread::Builder::new()
+        .name("dns".to_owned())
+        .stack_size(STACK_BYTES);
     thread.spawn(body).map_err(Error::Thread)?;
     told.await.unwrap_or(Err(Error::Panicked))
 }
@@ -248,13 +260,30 @@ async fn serve_all(
     }
     metrics.name_zone(&checked.shape.zone.to_string());
     let path = settings.resolv_conf.clone();
-    let forwarder = forward::Forwarder::new(settings.forward, checked.own.clone(), path, checked.stubs, metrics.clone());
+    let forwarder = forward::Forwarder::new(
+        settings.forward,
+        checked.own.clone(),
+        path,
+        checked.stubs,
+        metrics.clone(),
+    );
     let sizes = (settings.datagram_bytes, settings.answers_per_source);
-    let server = Rc::new(Server::new(Index::new(checked.shape), forwarder, metrics.clone(), sizes));
+    let server = Rc::new(Server::new(
+        Index::new(checked.shape),
+        forwarder,
+        metrics.clone(),
+        sizes,
+    ));
     let mut tasks = JoinSet::new();
     for address in checked.own {
-        let fail = |protocol| move |source| Error::Listen { address, protocol, source };
-        let socket = UdpSocket::bind(address).await.map_err(fail("UDP"))?;
+        let fail = |protocol| {
+            move |source| Error::Listen {
+                address,
+                protocol,
+                source,
+            }
+        };
+        let socket = serve::udp::bind(address).await.map_err(fail("UDP"))?;
         let listener = TcpListener::bind(address).await.map_err(fail("TCP"))?;
         tasks.spawn_local(serve::udp::serve(server.clone(), Rc::new(socket)));
         tasks.spawn_local(serve::tcp::serve(server.clone(), listener, settings.streams));

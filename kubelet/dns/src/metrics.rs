@@ -118,7 +118,10 @@ fn add(counter: &AtomicU64) {
 }
 
 fn place(table: &[(u16, &str)], value: u16) -> usize {
-    table.iter().position(|(number, _)| *number == value).unwrap_or(table.len())
+    table
+        .iter()
+        .position(|(number, _)| *number == value)
+        .unwrap_or(table.len())
 }
 
 fn label(table: &'static [(u16, &'static str)], place: usize) -> &'static str {
@@ -229,7 +232,11 @@ impl Metrics {
         self.write_cache(out)?;
         self.write_forward(out)?;
         for (name, help, counter) in [
-            ("coredns_panics_total", "A metrics that counts the number of panics.", &self.panics),
+            (
+                "coredns_panics_total",
+                "A metrics that counts the number of panics.",
+                &self.panics,
+            ),
             (
                 "skiff_dns_rate_limited_total",
                 "Questions not answered because their source asked too many.",
@@ -244,7 +251,12 @@ impl Metrics {
 
     fn write_requests(&self, out: &mut String, zones: [&str; 2]) -> std::fmt::Result {
         let name = "coredns_dns_requests_total";
-        head(out, name, "counter", "Counter of DNS requests made per zone, protocol and family.")?;
+        head(
+            out,
+            name,
+            "counter",
+            "Counter of DNS requests made per zone, protocol and family.",
+        )?;
         for (by_zone, zone) in self.requests.iter().zip(zones) {
             for (by_protocol, protocol) in by_zone.iter().zip(PROTOCOLS) {
                 for (by_family, family) in by_protocol.iter().zip(FAMILIES) {
@@ -262,13 +274,24 @@ impl Metrics {
             }
         }
         let name = "coredns_dns_do_requests_total";
-        head(out, name, "counter", "Counter of DNS requests with DO bit set per zone.")?;
+        head(
+            out,
+            name,
+            "counter",
+            "Counter of DNS requests with DO bit set per zone.",
+        )?;
         for (counter, zone) in self.dnssec.iter().zip(zones) {
             let count = counter.load(Relaxed);
             writeln!(out, "{name}{{server=\"{SERVER}\",zone=\"{zone}\",view=\"\"}} {count}")?;
         }
         let name = "coredns_dns_request_size_bytes";
-        write_sizes(out, name, "Size of the EDNS0 UDP buffer in bytes (64K for TCP) per zone and protocol.", &self.request_bytes, zones)
+        write_sizes(
+            out,
+            name,
+            "Size of the EDNS0 UDP buffer in bytes (64K for TCP) per zone and protocol.",
+            &self.request_bytes,
+            zones,
+        )
     }
 
     fn write_responses(&self, out: &mut String, zones: [&str; 2]) -> std::fmt::Result {
@@ -287,9 +310,20 @@ impl Metrics {
             }
         }
         let name = "coredns_dns_response_size_bytes";
-        write_sizes(out, name, "Size of the returned response in bytes.", &self.response_bytes, zones)?;
+        write_sizes(
+            out,
+            name,
+            "Size of the returned response in bytes.",
+            &self.response_bytes,
+            zones,
+        )?;
         let name = "coredns_dns_request_duration_seconds";
-        head(out, name, "histogram", "Histogram of the time (in seconds) each request took per zone.")?;
+        head(
+            out,
+            name,
+            "histogram",
+            "Histogram of the time (in seconds) each request took per zone.",
+        )?;
         for (histogram, zone) in self.durations.iter().zip(zones) {
             let labels = format!("server=\"{SERVER}\",zone=\"{zone}\",view=\"\"");
             histogram.write(out, name, &labels, &SECONDS)?;
@@ -306,7 +340,12 @@ impl Metrics {
             }
             Ok(())
         };
-        head(out, "coredns_cache_entries", "gauge", "The number of elements in the cache.")?;
+        head(
+            out,
+            "coredns_cache_entries",
+            "gauge",
+            "The number of elements in the cache.",
+        )?;
         by_sort(out, "coredns_cache_entries", &self.cache_entries)?;
         head(out, "coredns_cache_hits_total", "counter", "The count of cache hits.")?;
         by_sort(out, "coredns_cache_hits_total", &self.cache_hits)?;
@@ -339,7 +378,11 @@ impl Metrics {
             writeln!(out, "{name}{{to=\"{to}\"}} {}", one.asked)?;
         }
         let by_code = |one: &PerResolver| {
-            let codes = one.codes.iter().enumerate().filter(|(_, histogram)| histogram.count() > 0);
+            let codes = one
+                .codes
+                .iter()
+                .enumerate()
+                .filter(|(_, histogram)| histogram.count() > 0);
             codes.map(|(at, _)| at).collect::<Vec<_>>()
         };
         let name = "coredns_forward_responses_total";
@@ -363,7 +406,12 @@ impl Metrics {
             }
         }
         let name = "coredns_forward_max_concurrent_rejects_total";
-        head(out, name, "counter", "Counter of the number of queries rejected because the concurrent queries were at maximum.")?;
+        head(
+            out,
+            name,
+            "counter",
+            "Counter of the number of queries rejected because the concurrent queries were at maximum.",
+        )?;
         writeln!(out, "{name} {}", self.rejected.load(Relaxed))
     }
 }

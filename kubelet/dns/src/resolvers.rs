@@ -58,7 +58,9 @@ pub fn of_file(place: &str, text: &str, own: &[SocketAddr]) -> (Vec<SocketAddr>,
     let (mut found, mut wrong) = (Vec::new(), Vec::new());
     for line in text.lines() {
         let mut words = line.split_ascii_whitespace();
-        let (Some("nameserver"), Some(word)) = (words.next(), words.next()) else { continue };
+        let (Some("nameserver"), Some(word)) = (words.next(), words.next()) else {
+            continue;
+        };
         match address(word) {
             Some(address) => found.push(address),
             None => wrong.push(Wrong::Address {
@@ -93,7 +95,9 @@ fn askable(place: &str, found: Vec<SocketAddr>, own: &[SocketAddr], wrong: &mut 
     }
     if askable.len() > RESOLVERS_MAX {
         askable.truncate(RESOLVERS_MAX);
-        wrong.push(Wrong::Many { place: place.to_owned() });
+        wrong.push(Wrong::Many {
+            place: place.to_owned(),
+        });
     }
     askable
 }
@@ -160,12 +164,19 @@ mod tests {
         let text = "# nameserver 9.9.9.9\nsearch a b\nnameserver 1.1.1.1\n nameserver\t2001:db8::1 more\nnameserver 10.96.0.10\n\
                     nameserver 1.1.1.1\nnameserver x.y\nnameserver fe80::1%3\noptions ndots:5\nnameserver";
         let (found, wrong) = of_file("/etc/resolv.conf", text, &own);
-        let expected = [socket("1.1.1.1:53"), socket("[2001:db8::1]:53"), socket("[fe80::1%3]:53")];
+        let expected = [
+            socket("1.1.1.1:53"),
+            socket("[2001:db8::1]:53"),
+            socket("[fe80::1%3]:53"),
+        ];
         assert_eq!(found, expected);
         let words: Vec<String> = wrong.iter().map(Wrong::to_string).collect();
         assert_eq!(words.len(), 2);
         assert_eq!(words[0], "/etc/resolv.conf: nameserver \"x.y\" is no address");
-        assert!(words[1].contains("resolver 10.96.0.10:53 is this DNS itself"), "{words:?}");
+        assert!(
+            words[1].contains("resolver 10.96.0.10:53 is this DNS itself"),
+            "{words:?}"
+        );
     }
 
     #[test]
@@ -182,7 +193,10 @@ mod tests {
             domain: domain.to_owned(),
             resolvers: vec![socket(resolver)],
         };
-        let domains = [stub("example.com", "192.0.2.1:53"), stub("Corp.Example.com.", "192.0.2.2:5353")];
+        let domains = [
+            stub("example.com", "192.0.2.1:53"),
+            stub("Corp.Example.com.", "192.0.2.2:5353"),
+        ];
         let stubs = Stubs::new(&domains, &zone, &[]).unwrap();
         for (name, resolver) in [
             ("example.com", Some("192.0.2.1:53")),
@@ -193,7 +207,11 @@ mod tests {
             ("com", None),
         ] {
             let name = Name::parse(name).unwrap();
-            assert_eq!(stubs.of(name.wire()), resolver.map(socket).as_ref().map(std::slice::from_ref), "{name}");
+            assert_eq!(
+                stubs.of(name.wire()),
+                resolver.map(socket).as_ref().map(std::slice::from_ref),
+                "{name}"
+            );
         }
     }
 
@@ -203,12 +221,19 @@ mod tests {
         let own = [socket("10.96.0.10:53")];
         for (domain, resolvers, part) in [
             ("a..b", vec![socket("192.0.2.1:53")], "no domain name"),
-            ("svc.cluster.local", vec![socket("192.0.2.1:53")], "part of the cluster's"),
+            (
+                "svc.cluster.local",
+                vec![socket("192.0.2.1:53")],
+                "part of the cluster's",
+            ),
             ("local", vec![socket("192.0.2.1:53")], "part of the cluster's"),
             ("example.com", vec![], "has no resolvers"),
             ("example.com", own.to_vec(), "is this DNS itself"),
         ] {
-            let domain = StubDomain { domain: domain.to_owned(), resolvers };
+            let domain = StubDomain {
+                domain: domain.to_owned(),
+                resolvers,
+            };
             let wrong = Stubs::new(&[domain], &zone, &own).unwrap_err();
             assert!(wrong[0].to_string().contains(part), "{wrong:?}");
         }

@@ -2,7 +2,6 @@
 //! lives on one thread, so nothing here is locked; nothing here waits either.
 
 use crate::answer::{Onward, Room, Verdict, answer};
-use crate::cache::Hit;
 use crate::forward::{Forwarder, Outcome, write};
 use crate::index::Index;
 use crate::limit::Limit;
@@ -101,7 +100,8 @@ impl Server {
             Err(Problem::Code { id, flags, rcode }) => {
                 writer::refuse(out, id, flags, rcode);
                 self.metrics.request(Source::Cluster, way, 0, came.message.len(), false);
-                self.metrics.response(Source::Cluster, way, rcode, HEADER_BYTES, began.elapsed());
+                self.metrics
+                    .response(Source::Cluster, way, rcode, HEADER_BYTES, began.elapsed());
                 return true;
             }
         };
@@ -116,38 +116,36 @@ impl Server {
             Verdict::Done => {
                 let code = writer.finish();
                 self.metrics.request(Source::Cluster, way, kind, bytes, dnssec_ok);
-                self.metrics.response(Source::Cluster, way, code, out.len(), began.elapsed());
+                self.metrics
+                    .response(Source::Cluster, way, code, out.len(), began.elapsed());
                 return true;
             }
-            Verdict::Onward(onward) => *onward,
+            Verdict::Onward(onward) => onward,
         };
         self.metrics.request(Source::Forward, way, kind, bytes, dnssec_ok);
-        let asked = Asked {
+        let asked = Box::new(Asked {
             query,
             source,
             way,
             began,
             limit,
             sink: sink(),
-        };
+        });
         self.forward(asked, onward, out)
     }
 
-    fn forward(self: &Rc<Self>, asked: Asked, onward: Onward, out: &mut Vec<u8>) -> bool {
+    fn forward(self: &Rc<Self>, asked: Box<Asked>, onward: Box<Onward>, out: &mut Vec<u8>) -> bool {
         let (code, way, began) = match self.forwarder.ask(self, asked, onward) {
             Outcome::Later => return false,
-            Outcome::Now(hit, asked, onward) => (self.write_hit(out, &asked, &onward, &hit), asked.way, asked.began),
+            Outcome::Now(hit, asked, onward) => (write(out, self, &asked, &onward, &hit), asked.way, asked.began),
             Outcome::Rejected(asked) => {
                 let mut writer = Writer::begin(out, &asked.query, asked.limit, self.datagram_bytes);
                 writer.code(rcode::REFUSED);
                 (writer.finish(), asked.way, asked.began)
             }
         };
-        self.metrics.response(Source::Forward, way, code, out.len(), began.elapsed());
+        self.metrics
+            .response(Source::Forward, way, code, out.len(), began.elapsed());
         true
-    }
-
-    fn write_hit(&self, out: &mut Vec<u8>, asked: &Asked, onward: &Onward, hit: &Hit) -> u16 {
-        write(out, self, asked, onward, hit)
     }
 }

@@ -109,7 +109,11 @@ impl Turn<'_, '_> {
         let zone = self.index.shape.zone.wire();
         if let Some(Spec::Cluster { addresses, ports }) = &entry.spec {
             let target = Name::of(&[key, SVC, zone]).ok_or(Missing::Name)?;
-            let ports: Vec<u16> = ports.iter().filter(|port| is_wanted(port, wanted)).map(|port| port.number).collect();
+            let ports: Vec<u16> = ports
+                .iter()
+                .filter(|port| is_wanted(port, wanted))
+                .map(|port| port.number)
+                .collect();
             for port in &ports {
                 self.service_record(name, *port, ports.len(), &target);
             }
@@ -156,7 +160,11 @@ impl Turn<'_, '_> {
                 break;
             }
         }
-        if targets.is_empty() { Err(Missing::Name) } else { Ok(None) }
+        if targets.is_empty() {
+            Err(Missing::Name)
+        } else {
+            Ok(None)
+        }
     }
 
     fn service_record(&mut self, name: &Name, port: u16, count: usize, target: &Name) -> bool {

@@ -27,7 +27,7 @@ pub(crate) fn question(name: &str, kind: u16, edns: Option<u16>) -> Vec<u8> {
 }
 
 /// The bytes of an answer by UDP, or what is to be asked elsewhere.
-pub(crate) fn raw(index: &Index, message: &[u8]) -> Result<Vec<u8>, Onward> {
+pub(crate) fn raw(index: &Index, message: &[u8]) -> Result<Vec<u8>, Box<Onward>> {
     let query = Query::read(message).unwrap();
     let mut out = Vec::new();
     let mut writer = Writer::begin(&mut out, &query, query.datagram_bytes(1232), 1232);
@@ -36,14 +36,18 @@ pub(crate) fn raw(index: &Index, message: &[u8]) -> Result<Vec<u8>, Onward> {
             writer.finish();
             Ok(out)
         }
-        Verdict::Onward(onward) => Err(*onward),
+        Verdict::Onward(onward) => Err(onward),
     }
 }
 
 fn show(record: &Record) -> String {
     let data = record.data.to_string();
     // Of an SOA only that it is there.
-    let data = if record.record_type() == RecordType::SOA { "..." } else { data.as_str() };
+    let data = if record.record_type() == RecordType::SOA {
+        "..."
+    } else {
+        data.as_str()
+    };
     format!("{} {} {} {data}", record.name, record.ttl, record.record_type())
 }
 
@@ -52,14 +56,25 @@ pub(crate) fn ask(index: &Index, name: &str, kind: RecordType) -> String {
     let bytes = match raw(index, &question(name, kind.into(), Some(1232))) {
         Ok(bytes) => bytes,
         Err(onward) => {
-            let chain = onward.chain.iter().map(|(owner, target)| format!("{owner} -> {target}, "));
+            let chain = onward
+                .chain
+                .iter()
+                .map(|(owner, target)| format!("{owner} -> {target}, "));
             return format!("onward: {}{}", chain.collect::<String>(), onward.question.name);
         }
     };
     let message = Message::from_vec(&bytes).unwrap();
-    assert_eq!(message.authoritative, message.response_code != ResponseCode::ServFail, "{name}");
+    assert_eq!(
+        message.authoritative,
+        message.response_code != ResponseCode::ServFail,
+        "{name}"
+    );
     let mut text = format!("{:?}", message.response_code);
-    for (mark, records) in [(":", &message.answers), (" /", &message.authorities), (" +", &message.additionals)] {
+    for (mark, records) in [
+        (":", &message.answers),
+        (" /", &message.authorities),
+        (" +", &message.additionals),
+    ] {
         for (number, record) in records.iter().enumerate() {
             text += if number == 0 { mark } else { "," };
             text += " ";
@@ -91,7 +106,11 @@ fn services_with_addresses() {
         &index(),
         &[
             ("web.default.~", A, "NoError: web.default.~ 5 A 10.96.0.20"),
-            ("WEB.Default.svc.CLUSTER.local", A, "NoError: WEB.Default.svc.CLUSTER.local. 5 A 10.96.0.20"),
+            (
+                "WEB.Default.svc.CLUSTER.local",
+                A,
+                "NoError: WEB.Default.svc.CLUSTER.local. 5 A 10.96.0.20",
+            ),
             ("web.default.~", AAAA, EMPTY),
             ("web.default.~", TXT, EMPTY),
             ("dual.default.~", A, "NoError: dual.default.~ 5 A 10.96.0.21"),
@@ -104,7 +123,11 @@ fn services_with_addresses() {
             ("web.*.~", A, MISSING),
             ("any.default.~", A, MISSING),
             // Its endpoints have names, too, as at CoreDNS.
-            ("10-244-0-5.web.default.~", A, "NoError: 10-244-0-5.web.default.~ 5 A 10.244.0.5"),
+            (
+                "10-244-0-5.web.default.~",
+                A,
+                "NoError: 10-244-0-5.web.default.~ 5 A 10.244.0.5",
+            ),
             ("10-244-0-6.web.default.~", A, MISSING),
         ],
     );
@@ -154,13 +177,25 @@ fn headless_services() {
     check(
         &index(),
         &[
-            ("db.default.~", A, "NoError: db.default.~ 5 A 10.244.0.11, db.default.~ 5 A 10.244.0.10"),
+            (
+                "db.default.~",
+                A,
+                "NoError: db.default.~ 5 A 10.244.0.11, db.default.~ 5 A 10.244.0.10",
+            ),
             ("db.default.~", AAAA, "NoError: db.default.~ 5 AAAA fd00:244::10"),
             ("db.default.~", TXT, EMPTY),
             ("db-0.db.default.~", A, "NoError: db-0.db.default.~ 5 A 10.244.0.10"),
             ("DB-0.db.default.~", A, "NoError: DB-0.db.default.~ 5 A 10.244.0.10"),
-            ("db-0.db.default.~", AAAA, "NoError: db-0.db.default.~ 5 AAAA fd00:244::10"),
-            ("10-244-0-11.db.default.~", A, "NoError: 10-244-0-11.db.default.~ 5 A 10.244.0.11"),
+            (
+                "db-0.db.default.~",
+                AAAA,
+                "NoError: db-0.db.default.~ 5 AAAA fd00:244::10",
+            ),
+            (
+                "10-244-0-11.db.default.~",
+                A,
+                "NoError: 10-244-0-11.db.default.~ 5 A 10.244.0.11",
+            ),
             ("10-244-0-11.db.default.~", AAAA, EMPTY),
             // It has a name of its own.
             ("10-244-0-10.db.default.~", A, MISSING),
@@ -189,9 +224,11 @@ fn headless_services() {
 fn a_headless_service_gives_one_record_for_each_endpoint_and_port() {
     let mut index = index();
     let ports = json!([{"name": "a", "port": 1}, {"name": "b", "port": 2, "protocol": "UDP"}, {"port": 3}]);
-    let endpoints = json!([{"addresses": ["10.244.9.1"]}, {"addresses": ["10.244.9.2"]}, {"addresses": ["10.244.9.3"]}]);
+    let endpoints =
+        json!([{"addresses": ["10.244.9.1"]}, {"addresses": ["10.244.9.2"]}, {"addresses": ["10.244.9.3"]}]);
     index.set_slice(None, Some(&slice("default", "empty", "many", "IPv4", ports, endpoints)));
-    let all = Message::from_vec(&raw(&index, &question("empty.default.svc.cluster.local", 33, Some(1232))).unwrap()).unwrap();
+    let all =
+        Message::from_vec(&raw(&index, &question("empty.default.svc.cluster.local", 33, Some(1232))).unwrap()).unwrap();
     assert_eq!(all.answers.len(), 6, "three endpoints, two named ports");
     let one = ask(&index, "_b._udp.empty.default.svc.cluster.local", SRV);
     assert_eq!(one.matches("SRV 0 33 2 ").count(), 3, "{one}");
@@ -202,14 +239,26 @@ fn other_names() {
     check(
         &index(),
         &[
-            ("out.default.~", A, "onward: out.default.~ -> www.Example.com., www.example.com."),
-            ("out.default.~", RecordType::CNAME, "NoError: out.default.~ 5 CNAME www.Example.com."),
+            (
+                "out.default.~",
+                A,
+                "onward: out.default.~ -> www.Example.com., www.example.com.",
+            ),
+            (
+                "out.default.~",
+                RecordType::CNAME,
+                "NoError: out.default.~ 5 CNAME www.Example.com.",
+            ),
             (
                 "alias.default.~",
                 A,
                 "NoError: alias.default.~ 5 CNAME web.default.~, web.default.~ 5 A 10.96.0.20",
             ),
-            ("alias.default.~", TXT, "NoError: alias.default.~ 5 CNAME web.default.~ / cluster.local. 5 SOA ..."),
+            (
+                "alias.default.~",
+                TXT,
+                "NoError: alias.default.~ 5 CNAME web.default.~ / cluster.local. 5 SOA ...",
+            ),
             (
                 "twice.default.~",
                 A,
@@ -242,7 +291,8 @@ fn other_names() {
 fn a_chain_ends() {
     let mut index = index();
     for number in 0..20 {
-        let spec = json!({"type": "ExternalName", "externalName": format!("c{}.default.svc.cluster.local", number + 1)});
+        let spec =
+            json!({"type": "ExternalName", "externalName": format!("c{}.default.svc.cluster.local", number + 1)});
         cluster::put(&mut index, "default", &format!("c{number}"), spec);
     }
     let text = ask(&index, "c0.default.svc.cluster.local", A);
@@ -254,12 +304,28 @@ fn the_zone_itself() {
     let server = "kube-dns.kube-system.~";
     let addresses = format!("{server} 5 A 10.96.0.10, {server} 5 AAAA fd00:96::10");
     let rows = [
-        ("cluster.local", RecordType::SOA, "NoError: cluster.local. 5 SOA ...".to_owned()),
-        ("cluster.local", RecordType::NS, format!("NoError: cluster.local. 5 NS {server} + {addresses}")),
+        (
+            "cluster.local",
+            RecordType::SOA,
+            "NoError: cluster.local. 5 SOA ...".to_owned(),
+        ),
+        (
+            "cluster.local",
+            RecordType::NS,
+            format!("NoError: cluster.local. 5 NS {server} + {addresses}"),
+        ),
         ("cluster.local", A, EMPTY.to_owned()),
-        ("dns-version.cluster.local", TXT, "NoError: dns-version.cluster.local. 5 TXT 1.1.0".to_owned()),
+        (
+            "dns-version.cluster.local",
+            TXT,
+            "NoError: dns-version.cluster.local. 5 TXT 1.1.0".to_owned(),
+        ),
         ("dns-version.cluster.local", A, EMPTY.to_owned()),
-        ("ns.dns.cluster.local", A, "NoError: ns.dns.cluster.local. 5 A 10.96.0.10".to_owned()),
+        (
+            "ns.dns.cluster.local",
+            A,
+            "NoError: ns.dns.cluster.local. 5 A 10.96.0.10".to_owned(),
+        ),
         ("dns.cluster.local", A, EMPTY.to_owned()),
         ("svc.cluster.local", A, EMPTY.to_owned()),
         ("pod.cluster.local", A, EMPTY.to_owned()),
@@ -273,13 +339,19 @@ fn the_zone_itself() {
         ("www.example.com.cluster.local", A, MISSING.to_owned()),
         ("a.b.c.d.e.f.g.h.~", A, MISSING.to_owned()),
     ];
-    let rows: Vec<_> = rows.iter().map(|(name, kind, text)| (*name, *kind, text.as_str())).collect();
+    let rows: Vec<_> = rows
+        .iter()
+        .map(|(name, kind, text)| (*name, *kind, text.as_str()))
+        .collect();
     check(&index(), &rows);
     // Before there is a service of our address.
     let mut bare = index();
     bare.set_service("kube-system", "kube-dns", None);
     let text = ask(&bare, "cluster.local", RecordType::NS);
-    assert!(text.starts_with("NoError: cluster.local. 5 NS ns.dns.cluster.local. +"), "{text}");
+    assert!(
+        text.starts_with("NoError: cluster.local. 5 NS ns.dns.cluster.local. +"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -295,7 +367,12 @@ fn names_of_pods() {
     let known = yes("10-244-0-5.default", "10.244.0.5");
     for (mode, first, second, third) in [
         (PodNames::Disabled, MISSING, MISSING, MISSING),
-        (PodNames::Insecure, known.as_str(), &yes("10-244-0-5.other", "10.244.0.5"), &yes("10-9-9-9.default", "10.9.9.9")),
+        (
+            PodNames::Insecure,
+            known.as_str(),
+            &yes("10-244-0-5.other", "10.244.0.5"),
+            &yes("10-9-9-9.default", "10.9.9.9"),
+        ),
         (PodNames::Verified, known.as_str(), MISSING, MISSING),
     ] {
         let index = with_pods(mode);
@@ -311,7 +388,11 @@ fn names_of_pods() {
             ("10-244-0.default.pod.cluster.local", A, MISSING),
             ("10-244-0-500.default.pod.cluster.local", A, MISSING),
             ("words.default.pod.cluster.local", A, MISSING),
-            ("fd00-244--5.default.pod.cluster.local", AAAA, "NoError: fd00-244--5.default.pod.cluster.local. 5 AAAA fd00:244::5"),
+            (
+                "fd00-244--5.default.pod.cluster.local",
+                AAAA,
+                "NoError: fd00-244--5.default.pod.cluster.local. 5 AAAA fd00:244::5",
+            ),
             ("x.10-244-0-5.default.pod.cluster.local", A, MISSING),
         ],
     );
@@ -327,7 +408,11 @@ fn names_of_addresses() {
             format!("{d}.{c}.{b}.{a}.in-addr.arpa")
         }
         IpAddr::V6(v6) => {
-            let digits: Vec<String> = format!("{:032x}", u128::from(v6)).chars().rev().map(String::from).collect();
+            let digits: Vec<String> = format!("{:032x}", u128::from(v6))
+                .chars()
+                .rev()
+                .map(String::from)
+                .collect();
             format!("{}.ip6.arpa", digits.join("."))
         }
     };
@@ -345,7 +430,11 @@ fn names_of_addresses() {
     ] {
         let name = reverse(address);
         let expected: Vec<String> = targets.iter().map(|target| format!("{name}. 5 PTR {target}")).collect();
-        assert_eq!(ask(&index, &name, PTR), format!("NoError: {}", expected.join(", ")), "{address}");
+        assert_eq!(
+            ask(&index, &name, PTR),
+            format!("NoError: {}", expected.join(", ")),
+            "{address}"
+        );
     }
     for (address, zone) in [
         ("10.96.99.99", "in-addr.arpa"),
@@ -358,7 +447,10 @@ fn names_of_addresses() {
         let text = ask(&index, &reverse(address), PTR);
         assert_eq!(text, format!("NXDomain / {zone}. 5 SOA ..."), "{address}");
     }
-    assert_eq!(ask(&index, &reverse("10.96.0.20"), A), "NoError / in-addr.arpa. 5 SOA ...");
+    assert_eq!(
+        ask(&index, &reverse("10.96.0.20"), A),
+        "NoError / in-addr.arpa. 5 SOA ..."
+    );
     for name in [
         reverse("192.0.2.1").as_str(),
         &reverse("2001:db8::1"),

@@ -195,9 +195,7 @@ impl Slice {
         let unnamed = unnamed[from..]
             .iter()
             .take_while(move |endpoint| Some(endpoint.address) == address);
-        named
-            .chain(unnamed)
-            .filter(move |endpoint| published || endpoint.ready)
+        named.chain(unnamed).filter(move |endpoint| published || endpoint.ready)
     }
 }
 
@@ -227,7 +225,10 @@ pub fn undashed(label: &[u8]) -> Option<IpAddr> {
     let with = |mark: u8| {
         let mut bytes = [0; 45];
         bytes[..label.len()].copy_from_slice(label);
-        bytes.iter_mut().filter(|byte| **byte == b'-').for_each(|byte| *byte = mark);
+        bytes
+            .iter_mut()
+            .filter(|byte| **byte == b'-')
+            .for_each(|byte| *byte = mark);
         bytes
     };
     let bytes = with(if is_v4 { b'.' } else { b':' });

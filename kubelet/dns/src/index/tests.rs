@@ -6,11 +6,14 @@ use proptest::prelude::*;
 use serde_json::json;
 use std::collections::BTreeMap;
 
+/// Of a slice: its service, and its endpoints' last byte, hostname and readiness.
+type Content = (usize, Vec<(u8, u8, bool)>);
+
 /// What happens to an object: it is as number says, or gone.
 #[derive(Clone, Debug)]
 enum Step {
     Service(usize, usize, Option<usize>),
-    Slice(usize, usize, Option<(usize, Vec<(u8, u8, bool)>)>),
+    Slice(usize, usize, Option<Content>),
     Namespace(usize, bool),
     Pod(usize, Option<(usize, u8, bool)>),
 }
@@ -24,7 +27,8 @@ fn step() -> impl Strategy<Value = Step> {
     let content = (0..4usize, prop::collection::vec(endpoint, 0..4));
     prop_oneof![
         (0..2usize, 0..3usize, prop::option::of(0..6usize)).prop_map(|(ns, name, spec)| Step::Service(ns, name, spec)),
-        (0..2usize, 0..3usize, prop::option::of(content)).prop_map(|(ns, name, content)| Step::Slice(ns, name, content)),
+        (0..2usize, 0..3usize, prop::option::of(content))
+            .prop_map(|(ns, name, content)| Step::Slice(ns, name, content)),
         (0..2usize, any::<bool>()).prop_map(|(ns, exists)| Step::Namespace(ns, exists)),
         (0..2usize, prop::option::of((0..2usize, 0..6u8, any::<bool>()))).prop_map(|(name, pod)| Step::Pod(name, pod)),
     ]
@@ -33,7 +37,9 @@ fn step() -> impl Strategy<Value = Step> {
 fn service(spec: usize) -> Service {
     let spec = match spec {
         0 => json!({"clusterIP": "10.96.0.1", "ports": [{"name": "x", "port": 1}]}),
-        1 => json!({"clusterIP": "10.96.0.2", "clusterIPs": ["10.96.0.2", "fd00::2"], "ports": [{"name": "y", "port": 2}]}),
+        1 => {
+            json!({"clusterIP": "10.96.0.2", "clusterIPs": ["10.96.0.2", "fd00::2"], "ports": [{"name": "y", "port": 2}]})
+        }
         2 => json!({"clusterIP": "None"}),
         3 => json!({"clusterIP": "None", "publishNotReadyAddresses": true}),
         4 => json!({"type": "ExternalName", "externalName": "a.default.svc.cluster.local"}),
@@ -42,25 +48,37 @@ fn service(spec: usize) -> Service {
     serde_json::from_value(json!({"spec": spec})).unwrap()
 }
 
-fn endpoints(namespace: usize, name: usize, (of, endpoints): &(usize, Vec<(u8, u8, bool)>)) -> EndpointSlice {
+fn endpoints(namespace: usize, name: usize, (of, endpoints): &Content) -> EndpointSlice {
     let endpoints = endpoints.iter().map(|(address, hostname, ready)| {
         let hostname = Some(HOSTNAMES[usize::from(*hostname)]).filter(|hostname| !hostname.is_empty());
         json!({"addresses": [format!("10.244.0.{address}")], "hostname": hostname, "conditions": {"ready": ready}})
     });
     let service = SERVICES.get(*of).copied().unwrap_or("nothing");
     let ports = json!([{"name": "x", "port": 7}]);
-    slice(NAMESPACES[namespace], service, &format!("s{name}"), "IPv4", ports, endpoints.collect())
+    slice(
+        NAMESPACES[namespace],
+        service,
+        &format!("s{name}"),
+        "IPv4",
+        ports,
+        endpoints.collect(),
+    )
 }
 
 fn pod(name: usize, (namespace, address, runs): (usize, u8, bool)) -> Pod {
     let phase = if runs { "Running" } else { "Succeeded" };
-    serde_json::from_value(json!({"metadata": {"name": format!("p{name}"), "namespace": NAMESPACES[namespace]},
-        "status": {"phase": phase, "podIP": format!("10.244.0.{address}")}}))
+    serde_json::from_value(
+        json!({"metadata": {"name": format!("p{name}"), "namespace": NAMESPACES[namespace]},
+        "status": {"phase": phase, "podIP": format!("10.244.0.{address}")}}),
+    )
     .unwrap()
 }
 
 fn bare() -> Index {
-    let mut index = Index::new(Shape { pods: PodNames::Verified, ..index().shape });
+    let mut index = Index::new(Shape {
+        pods: PodNames::Verified,
+        ..index().shape
+    });
     index.synced = true;
     index
 }
@@ -72,7 +90,9 @@ fn answers(index: &Index) -> BTreeMap<String, Vec<u8>> {
         names.push(format!("{namespace}.svc.cluster.local"));
         for service in SERVICES {
             let end = format!("{service}.{namespace}.svc.cluster.local");
-            names.extend(["", "_x._tcp.", "_y._tcp.", "_tcp.", "h0.", "h1.", "h2."].map(|front| format!("{front}{end}")));
+            names.extend(
+                ["", "_x._tcp.", "_y._tcp.", "_tcp.", "h0.", "h1.", "h2."].map(|front| format!("{front}{end}")),
+            );
             names.extend((0..6).map(|last| format!("10-244-0-{last}.{end}")));
         }
         names.extend((0..6).map(|last| format!("10-244-0-{last}.{namespace}.pod.cluster.local")));
@@ -165,7 +185,11 @@ fn labels_that_say_addresses() {
         ("-", None),
         ("1-2-3-x", None),
     ] {
-        assert_eq!(undashed(label.as_bytes()), expected.map(|text| text.parse().unwrap()), "{label}");
+        assert_eq!(
+            undashed(label.as_bytes()),
+            expected.map(|text| text.parse().unwrap()),
+            "{label}"
+        );
     }
 }
 

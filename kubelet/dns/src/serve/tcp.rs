@@ -80,7 +80,9 @@ pub(crate) async fn serve(server: Rc<Server>, listener: TcpListener, bounds: Bou
                 continue;
             }
         };
-        let Some(place) = place(&open, peer.ip().to_canonical(), bounds) else { continue };
+        let Some(place) = place(&open, peer.ip().to_canonical(), bounds) else {
+            continue;
+        };
         let server = server.clone();
         tokio::task::spawn_local(async move {
             let _place = place;
@@ -134,7 +136,9 @@ fn under_way(sender: &mpsc::Sender<Vec<u8>>) -> usize {
 
 /// Where the first message ends, if it is whole; an error for one that is too long.
 fn whole(buffer: &[u8]) -> std::io::Result<Option<usize>> {
-    let Some(length) = buffer.first_chunk::<2>() else { return Ok(None) };
+    let Some(length) = buffer.first_chunk::<2>() else {
+        return Ok(None);
+    };
     let length = usize::from(u16::from_be_bytes(*length));
     if length > QUESTION_BYTES {
         return Err(std::io::ErrorKind::InvalidData.into());
@@ -142,11 +146,7 @@ fn whole(buffer: &[u8]) -> std::io::Result<Option<usize>> {
     Ok(Some(length + 2).filter(|end| *end <= buffer.len()))
 }
 
-async fn write(
-    writing: &mut tokio::net::tcp::WriteHalf<'_>,
-    message: &[u8],
-    slow: Duration,
-) -> std::io::Result<()> {
+async fn write(writing: &mut tokio::net::tcp::WriteHalf<'_>, message: &[u8], slow: Duration) -> std::io::Result<()> {
     let mut framed = Vec::with_capacity(message.len() + 2);
     framed.extend_from_slice(&(message.len() as u16).to_be_bytes());
     framed.extend_from_slice(message);

@@ -62,7 +62,9 @@ impl Name {
             length: 0,
         };
         for label in text.split('.').filter(|_| !text.is_empty()) {
-            let length = u8::try_from(label.len()).ok().filter(|length| (1..=63).contains(length))?;
+            let length = u8::try_from(label.len())
+                .ok()
+                .filter(|length| (1..=63).contains(length))?;
             name.append(&[length])?;
             name.append(label.as_bytes())?;
         }

@@ -19,7 +19,12 @@ fn label_text() -> impl Strategy<Value = String> {
 
 /// Names of few labels, so that they share ends.
 fn name_text() -> impl Strategy<Value = String> {
-    let end = prop_oneof![Just("example.com."), Just("Example.COM."), Just("cdn.example.com."), Just("org.")];
+    let end = prop_oneof![
+        Just("example.com."),
+        Just("Example.COM."),
+        Just("cdn.example.com."),
+        Just("org.")
+    ];
     (prop::collection::vec(label_text(), 0..3), end).prop_map(|(labels, end)| {
         let front: String = labels.iter().map(|label| format!("{label}.")).collect();
         front + end
@@ -43,8 +48,8 @@ fn data() -> impl Strategy<Value = RData> {
 }
 
 fn records() -> impl Strategy<Value = Vec<Record>> {
-    let record = (name_text(), 0..1u32 << 31, data())
-        .prop_map(|(name, ttl, data)| Record::from_rdata(theirs(&name), ttl, data));
+    let record =
+        (name_text(), 0..1u32 << 31, data()).prop_map(|(name, ttl, data)| Record::from_rdata(theirs(&name), ttl, data));
     prop::collection::vec(record, 0..12)
 }
 
@@ -72,7 +77,10 @@ fn query(name: &str, edns: Option<u16>) -> Query {
 }
 
 fn sorted(records: &[Record]) -> Vec<String> {
-    records.iter().map(|record| record.to_string().to_ascii_lowercase()).collect()
+    records
+        .iter()
+        .map(|record| record.to_string().to_ascii_lowercase())
+        .collect()
 }
 
 proptest! {
@@ -184,7 +192,10 @@ fn our_questions_are_read_by_others() {
         ..asked()
     };
     let message = Message::from_vec(&question.ask(77, Some(1232))).unwrap();
-    assert_eq!((message.id, message.recursion_desired, message.checking_disabled), (77, true, true));
+    assert_eq!(
+        (message.id, message.recursion_desired, message.checking_disabled),
+        (77, true, true)
+    );
     assert_eq!(message.queries[0].to_string(), "www.example.com. IN A");
     let edns = message.edns.unwrap();
     assert_eq!((edns.max_payload(), edns.flags().dnssec_ok), (1232, true));
@@ -206,7 +217,13 @@ fn answers_that_are_not_ours_are_not_heard() {
         (&|m| m[2] &= 0x7f, Unfit::Foreign),
         (&|m| m[13] = b'x', Unfit::Foreign),
         (&|m| *m.last_mut().unwrap() = 3, Unfit::Foreign),
-        (&|m| { let at = m.len() - 3; m[at] = 28 }, Unfit::Foreign),
+        (
+            &|m| {
+                let at = m.len() - 3;
+                m[at] = 28
+            },
+            Unfit::Foreign,
+        ),
         (&|m| m[5] = 0, Unfit::Foreign),
         (&|m| m.truncate(3), Unfit::Foreign),
         (&|m| m[2] |= 2, Unfit::Truncated),
@@ -226,7 +243,10 @@ fn pointers_do_not_blow_a_message_up() {
     // One long name, and thousands of records that are two bytes of pointer to it.
     let mut message = answer(7, Default::default()).to_vec().unwrap();
     let at = message.len() as u16;
-    let name: Vec<u8> = std::iter::repeat_n([&[63][..], &[b'x'; 63]].concat(), 3).flatten().chain([0]).collect();
+    let name: Vec<u8> = std::iter::repeat_n([&[63][..], &[b'x'; 63]].concat(), 3)
+        .flatten()
+        .chain([0])
+        .collect();
     let fixed = [0, 1, 0, 1, 0, 0, 0, 9, 0, 0];
     message.extend(name.iter().chain(&fixed));
     for _ in 0..4000 {
@@ -238,7 +258,13 @@ fn pointers_do_not_blow_a_message_up() {
 
 #[test]
 fn how_long_answers_hold() {
-    let soa = |ttl, minimum| Record::from_rdata(theirs("com."), ttl, RData::SOA(SOA::new(theirs("a."), theirs("b."), 1, 2, 3, 4, minimum)));
+    let soa = |ttl, minimum| {
+        Record::from_rdata(
+            theirs("com."),
+            ttl,
+            RData::SOA(SOA::new(theirs("a."), theirs("b."), 1, 2, 3, 4, minimum)),
+        )
+    };
     let a = |ttl| Record::from_rdata(theirs("www.example.com."), ttl, RData::A(A(Ipv4Addr::LOCALHOST)));
     let alias = |ttl| Record::from_rdata(theirs("www.example.com."), ttl, RData::CNAME(CNAME(theirs("x.org."))));
     for (code, answers, authorities, expected) in [
@@ -261,7 +287,13 @@ fn how_long_answers_hold() {
 
 #[test]
 fn names_of_text() {
-    for (text, shown) in [("a.b", "a.b."), ("a.b.", "a.b."), (".", "."), ("", "."), ("A-1._x", "A-1._x.")] {
+    for (text, shown) in [
+        ("a.b", "a.b."),
+        ("a.b.", "a.b."),
+        (".", "."),
+        ("", "."),
+        ("A-1._x", "A-1._x."),
+    ] {
         assert_eq!(Name::parse(text).unwrap().to_string(), shown);
     }
     let (long, longer) = ("x".repeat(63), "x".repeat(64));

@@ -71,6 +71,11 @@ impl<'a> Writer<'a> {
         self.flags |= flags;
     }
 
+    /// Takes flags back.
+    pub fn unflag(&mut self, flags: u16) {
+        self.flags &= !flags;
+    }
+
     /// Adds a record of the Internet's class. Names in the data of old types are compressed. False when it does not fit: then
     /// nothing of it is there, and unless it was an additional one the answer says that it is not whole.
     pub fn record(&mut self, section: Section, owner: &[u8], kind: u16, ttl: u32, data: &[u8]) -> bool {

@@ -40,7 +40,11 @@ impl Cluster {
         object["metadata"]["resourceVersion"] = script.revision.to_string().into();
         let key = format!("{}/{}", object["metadata"]["namespace"], object["metadata"]["name"]);
         let objects = script.objects.entry(resource).or_default();
-        let kind = if objects.insert(key, object.clone()).is_some() { "MODIFIED" } else { "ADDED" };
+        let kind = if objects.insert(key, object.clone()).is_some() {
+            "MODIFIED"
+        } else {
+            "ADDED"
+        };
         script.tell(resource, &json!({"type": kind, "object": object}));
     }
 
@@ -51,11 +55,17 @@ impl Cluster {
         script.watchers.clear();
     }
 
-    fn answer(&self, request: &Request<Body>) -> Response<Either<Full<Bytes>, StreamBody<mpsc::UnboundedReceiver<Frame>>>> {
+    fn answer(
+        &self,
+        request: &Request<Body>,
+    ) -> Response<Either<Full<Bytes>, StreamBody<mpsc::UnboundedReceiver<Frame>>>> {
         let mut script = self.script();
         let resource = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
         if script.away {
-            return Response::builder().status(503).body(Either::Left(Full::from("away"))).unwrap();
+            return Response::builder()
+                .status(503)
+                .body(Either::Left(Full::from("away")))
+                .unwrap();
         }
         if request.uri().query().unwrap_or_default().contains("watch=true") {
             let (send, receive) = mpsc::unbounded();

@@ -1,6 +1,8 @@
 //! Questions about the rest of the world.
 
-use crate::node::{Namespace, Node, Reply, Resolver, V4, data, last_octets, negative, positive, question, reply};
+use crate::node::{
+    Client, Namespace, Node, Reply, Resolver, V4, data, last_octets, negative, positive, question, reply,
+};
 use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::RecordType::{A, AAAA, ANY};
 use std::collections::BTreeSet;
@@ -17,11 +19,15 @@ fn namespace() -> Arc<Namespace> {
 
 /// Says 192.0.2.LAST to everything.
 fn good(namespace: &Arc<Namespace>, last: u8) -> Resolver {
-    Resolver::new(namespace, last, move |question| vec![Reply::Answer(positive(question, 60, last_octets(last)))])
+    Resolver::new(namespace, last, move |question| {
+        vec![Reply::Answer(positive(question, 60, last_octets(last)))]
+    })
 }
 
 fn saying(namespace: &Arc<Namespace>, last: u8, code: ResponseCode) -> Resolver {
-    Resolver::new(namespace, last, move |question| vec![Reply::Answer(reply(question, code))])
+    Resolver::new(namespace, last, move |question| {
+        vec![Reply::Answer(reply(question, code))]
+    })
 }
 
 #[test]
@@ -37,7 +43,10 @@ fn asked_once_and_kept() {
     assert_eq!(resolver.asked(), 1);
     node.ask(NAME, AAAA);
     assert_eq!(resolver.asked(), 2, "another type is another question");
-    assert_eq!(node.count(r#"coredns_cache_hits_total{type="success",server="dns://:53",zones=".",view=""}"#), 4);
+    assert_eq!(
+        node.count(r#"coredns_cache_hits_total{type="success",server="dns://:53",zones=".",view=""}"#),
+        4
+    );
     assert_eq!(node.count(r#"coredns_forward_requests_total{to="127.0.0.1:53"}"#), 2);
 }
 
@@ -51,7 +60,10 @@ fn nothing_is_kept_too() {
     for (kind, code) in [(A, ResponseCode::NXDomain), (AAAA, ResponseCode::NoError)] {
         for _ in 0..3 {
             let answer = node.ask(NAME, kind);
-            assert_eq!((answer.response_code, answer.answers.len(), answer.authorities.len()), (code, 0, 1));
+            assert_eq!(
+                (answer.response_code, answer.answers.len(), answer.authorities.len()),
+                (code, 0, 1)
+            );
         }
     }
     assert_eq!(resolver.asked(), 2);
@@ -119,7 +131,11 @@ fn nobody_knows() {
     let nobody = Node::start(&[], |_| {});
     assert_eq!(nobody.ask(NAME, A).response_code, ResponseCode::ServFail);
     // Nobody listens at 127.0.0.9: that is known at once, not after the patience.
-    std::fs::write(nobody.folder.path().join("resolv.conf"), "nameserver 127.0.0.9\n# other\n").unwrap();
+    std::fs::write(
+        nobody.folder.path().join("resolv.conf"),
+        "nameserver 127.0.0.9\n# other\n",
+    )
+    .unwrap();
     nobody.until(|node| {
         node.ask(&format!("{}.example.com", rand::random::<u32>()), A);
         node.count(r#"coredns_forward_requests_total{to="127.0.0.9:53"}"#) > 0
@@ -161,7 +177,12 @@ fn ports_and_numbers_are_not_to_be_guessed() {
     let sources = resolver.sources.lock().unwrap().clone();
     let ports: BTreeSet<u16> = sources.iter().map(|(port, _)| *port).collect();
     let ids: BTreeSet<u16> = sources.iter().map(|(_, id)| *id).collect();
-    assert!(ports.len() > 20 && ids.len() > 40, "{} ports, {} numbers", ports.len(), ids.len());
+    assert!(
+        ports.len() > 20 && ids.len() > 40,
+        "{} ports, {} numbers",
+        ports.len(),
+        ids.len()
+    );
 }
 
 /// A resolver that says nothing until what comes with it is dropped.
@@ -186,7 +207,8 @@ fn many_who_ask_the_same_are_one_question() {
     clients.iter().for_each(|(client, question)| client.send(question));
     // All came before anybody was answered.
     node.until(|node| {
-        node.count(r#"coredns_dns_requests_total{server="dns://:53",zone=".",view="",proto="udp",family="1",type="A"}"#) == 20
+        node.count(r#"coredns_dns_requests_total{server="dns://:53",zone=".",view="",proto="udp",family="1",type="A"}"#)
+            == 20
     });
     drop(hold);
     for (client, question) in &clients {
@@ -221,9 +243,38 @@ fn a_flood_is_bounded_and_the_cluster_is_answered_meanwhile() {
 #[test]
 fn questions_do_not_go_round() {
     // The file names ourselves: nobody is asked.
-    let node = Node::start(&[], |settings| std::fs::write(&settings.resolv_conf, format!("nameserver {V4}\n")).unwrap());
+    let node = Node::start(&[], |settings| {
+        std::fs::write(&settings.resolv_conf, format!("nameserver {V4}\n")).unwrap()
+    });
     assert_eq!(node.ask(NAME, A).response_code, ResponseCode::ServFail);
-    assert!(!node.metrics().contains("coredns_forward_requests_total{"), "{}", node.metrics());
+    assert!(
+        !node.metrics().contains("coredns_forward_requests_total{"),
+        "{}",
+        node.metrics()
+    );
+}
+
+#[test]
+fn a_resolver_that_asks_back_is_refused() {
+    let namespace = namespace();
+    let (tell, told) = channel();
+    let (tell, inner) = (Mutex::new(tell), namespace.clone());
+    let resolver = Resolver::new(&namespace, 1, move |question| {
+        let socket = inner.inside(|| {
+            let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+            socket.connect((V4, 53)).unwrap();
+            socket
+        });
+        let back = Client(socket).ask(&crate::node::question(&question.queries[0].name().to_string(), A));
+        tell.lock().unwrap().send(back.response_code).unwrap();
+        vec![Reply::Answer(positive(question, 60, last_octets(1)))]
+    });
+    let node = Node::start(&[&resolver], |settings| {
+        settings.forward.patience = Duration::from_secs(25);
+        settings.forward.deadline = Duration::from_secs(25);
+    });
+    assert_eq!(data(&node.ask(NAME, A)), ["192.0.2.1"]);
+    assert_eq!(told.recv().unwrap(), ResponseCode::Refused);
 }
 
 #[test]
@@ -232,7 +283,10 @@ fn a_domain_may_have_resolvers_of_its_own() {
     let (general, own) = (good(&namespace, 1), good(&namespace, 2));
     let address = own.address;
     let node = Node::start(&[&general], |settings| {
-        settings.stub_domains = vec![dns::StubDomain { domain: "corp.example.com".to_owned(), resolvers: vec![address] }];
+        settings.stub_domains = vec![dns::StubDomain {
+            domain: "corp.example.com".to_owned(),
+            resolvers: vec![address],
+        }];
     });
     assert_eq!(data(&node.ask("a.CORP.example.com", A)), ["192.0.2.2"]);
     assert_eq!(data(&node.ask(NAME, A)), ["192.0.2.1"]);
@@ -245,7 +299,11 @@ fn a_changed_file_is_read_again() {
     let (before, after) = (good(&namespace, 1), good(&namespace, 22));
     let node = Node::start(&[&before], |_| {});
     assert_eq!(data(&node.ask(NAME, A)), ["192.0.2.1"]);
-    std::fs::write(node.folder.path().join("resolv.conf"), "# changed\nnameserver 127.0.0.22\n").unwrap();
+    std::fs::write(
+        node.folder.path().join("resolv.conf"),
+        "# changed\nnameserver 127.0.0.22\n",
+    )
+    .unwrap();
     node.until(|node| data(&node.ask(&format!("n{}.example.com", rand::random::<u32>()), A)) == ["192.0.2.22"]);
     drop((before, after));
 }
@@ -254,6 +312,6 @@ fn a_changed_file_is_read_again() {
 fn everything_is_not_asked_for_elsewhere() {
     let resolver = good(&namespace(), 1);
     let node = Node::start(&[&resolver], |_| {});
-    assert_eq!(data(&node.ask(NAME, ANY)), ["RFC8482"].map(str::to_owned));
+    assert_eq!(data(&node.ask(NAME, ANY))[0].trim(), "RFC8482");
     assert_eq!(resolver.asked(), 0);
 }

@@ -25,7 +25,9 @@ fn made_adopted_repaired_and_removed() {
     let made = rules(&namespace);
     for family in ["ip", "ip6"] {
         for rule in ["udp dport 53", "udp sport 53", "tcp dport 53", "tcp sport 53"] {
-            let count = made.lines().filter(|line| line.contains(&format!("{family} ")) && line.contains(rule) && line.contains("notrack"));
+            let count = made
+                .lines()
+                .filter(|line| line.contains(&format!("{family} ")) && line.contains(rule) && line.contains("notrack"));
             assert_eq!(count.count(), 2, "{family} {rule}: {made}");
         }
     }
@@ -37,9 +39,24 @@ fn made_adopted_repaired_and_removed() {
     namespace.ip(&["addr", "add", "10.96.0.11/32", "dev", LINK]);
     assert!(ensured(), "others changed the addresses");
     let there = link(&namespace);
-    assert!(there.contains(V4) && there.contains(V6) && !there.contains("10.96.0.11"), "{there}");
+    assert!(
+        there.contains(V4) && there.contains(V6) && !there.contains("10.96.0.11"),
+        "{there}"
+    );
     // What is not ours stays.
-    run("ip", &["netns", "exec", &namespace.name, "nft", "add", "table", "inet", "others"]);
+    run(
+        "ip",
+        &[
+            "netns",
+            "exec",
+            &namespace.name,
+            "nft",
+            "add",
+            "table",
+            "inet",
+            "others",
+        ],
+    );
     namespace.inside(dns::remove).unwrap();
     namespace.inside(dns::remove).unwrap();
     assert!(!namespace.ip(&["link"]).contains(LINK));
@@ -50,7 +67,10 @@ fn made_adopted_repaired_and_removed() {
 fn a_link_of_our_name_that_is_something_else_is_left_alone() {
     let namespace = Namespace::new();
     namespace.ip(&["link", "add", LINK, "type", "veth", "peer", "name", "other"]);
-    for outcome in [namespace.inside(|| ensure(&addresses()).map(drop)), namespace.inside(dns::remove)] {
+    for outcome in [
+        namespace.inside(|| ensure(&addresses()).map(drop)),
+        namespace.inside(dns::remove),
+    ] {
         let text = outcome.unwrap_err().to_string();
         assert!(text.contains("is of kind \"veth\", not ours"), "{text}");
     }
@@ -60,7 +80,9 @@ fn a_link_of_our_name_that_is_something_else_is_left_alone() {
 /// A pod's namespace, joined to the node's by a pair of links.
 fn pod(node: &Namespace) -> Namespace {
     let pod = Namespace::new();
-    node.ip(&["link", "add", "pod0", "type", "veth", "peer", "name", "eth0", "netns", &pod.name]);
+    node.ip(&[
+        "link", "add", "pod0", "type", "veth", "peer", "name", "eth0", "netns", &pod.name,
+    ]);
     for (namespace, link, last) in [(node, "pod0", 1), (&pod, "eth0", 2)] {
         namespace.ip(&["addr", "add", &format!("10.244.0.{last}/24"), "dev", link]);
         namespace.ip(&["addr", "add", &format!("fd00:244::{last}/64"), "dev", link, "nodad"]);
@@ -100,7 +122,10 @@ fn it_ends_when_told_and_the_next_one_finds_the_link() {
     let mut node = Node::start(&[], |_| {});
     node.stop().unwrap();
     assert!(link(&node.namespace).contains(V4), "the link stays");
-    assert!(!node.namespace.inside(|| ensure(&addresses())).unwrap(), "and the rules");
+    assert!(
+        !node.namespace.inside(|| ensure(&addresses())).unwrap(),
+        "and the rules"
+    );
 }
 
 #[test]
@@ -108,36 +133,64 @@ fn a_start_that_cannot_work_says_why() {
     let cluster = crate::cluster::Cluster::default();
     let namespace = Namespace::new();
     let start = |change: &dyn Fn(&mut dns::Settings)| {
-        let mut settings = dns::Settings { addresses: addresses(), ..dns::Settings::default() };
+        let mut settings = dns::Settings {
+            addresses: addresses(),
+            ..dns::Settings::default()
+        };
         change(&mut settings);
         namespace.inside(|| {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
             runtime.block_on(async {
                 let mut sources = cluster.sources();
                 sources.pods = None;
-                let error = dns::run(sources, settings, Default::default(), Default::default()).await.unwrap_err();
+                let error = dns::run(sources, settings, Default::default(), Default::default())
+                    .await
+                    .unwrap_err();
                 let source = std::error::Error::source(&error).map(ToString::to_string);
                 format!("{error}: {}", source.unwrap_or_default())
             })
         })
     };
     for (change, part) in [
-        (&(|s: &mut dns::Settings| s.addresses.clear()) as &dyn Fn(&mut dns::Settings), "clusterDNS names no address"),
-        (&|s| s.addresses[0] = "0.0.0.0".parse().unwrap(), "clusterDNS 0.0.0.0 is no address of one host"),
+        (
+            &(|s: &mut dns::Settings| s.addresses.clear()) as &dyn Fn(&mut dns::Settings),
+            "clusterDNS names no address",
+        ),
+        (
+            &|s| s.addresses[0] = "0.0.0.0".parse().unwrap(),
+            "clusterDNS 0.0.0.0 is no address of one host",
+        ),
         (&|s| s.zone = "a..b".into(), "clusterDomain \"a..b\""),
         (&|s| s.zone = ".".into(), "clusterDomain \".\""),
         (&|s| s.ttl = 0, "ttl 0"),
         (&|s| s.datagram_bytes = 100, "largest datagram 100"),
         (&|s| s.pods = dns::PodNames::Verified, "pods \"verified\""),
         (&|s| s.port = 5353, "port 53"),
-        (&|s| s.stub_domains = vec![dns::StubDomain { domain: "x".into(), resolvers: Vec::new() }], "\"x\" has no resolvers"),
-        (&|s| (s.interface, s.port) = (false, 5353), "listening on 10.96.0.10:5353 (UDP): Cannot assign"),
+        (
+            &|s| {
+                s.stub_domains = vec![dns::StubDomain {
+                    domain: "x".into(),
+                    resolvers: Vec::new(),
+                }]
+            },
+            "\"x\" has no resolvers",
+        ),
+        (
+            &|s| (s.interface, s.port) = (false, 5353),
+            "listening on 10.96.0.10:5353 (UDP): Cannot assign",
+        ),
     ] {
         let text = start(change);
         assert!(text.contains(part), "{text}");
     }
     let taken = namespace.inside(|| std::net::UdpSocket::bind("0.0.0.0:53").unwrap());
     let text = start(&|_| {});
-    assert!(text.contains("listening on 10.96.0.10:53 (UDP): Address already in use"), "{text}");
+    assert!(
+        text.contains("listening on 10.96.0.10:53 (UDP): Address already in use"),
+        "{text}"
+    );
     drop(taken);
 }

@@ -53,7 +53,10 @@ impl Namespace {
 
     /// Runs `work` on this thread, inside.
     pub(crate) fn inside<T>(&self, work: impl FnOnce() -> T) -> T {
-        Netns::open(&format!("/run/netns/{}", self.name)).unwrap().run(work).unwrap()
+        Netns::open(&format!("/run/netns/{}", self.name))
+            .unwrap()
+            .run(work)
+            .unwrap()
     }
 }
 
@@ -76,9 +79,14 @@ pub(crate) struct Node {
 impl Node {
     /// A node whose responder asks these resolvers, with other settings as `change` makes them. Ready when this returns.
     pub(crate) fn start(resolvers: &[&Resolver], change: impl FnOnce(&mut Settings)) -> Self {
-        let namespace = resolvers.first().map_or_else(|| Arc::new(Namespace::new()), |one| one.namespace.clone());
+        let namespace = resolvers
+            .first()
+            .map_or_else(|| Arc::new(Namespace::new()), |one| one.namespace.clone());
         let folder = tempfile::tempdir().unwrap();
-        let lines: String = resolvers.iter().map(|resolver| format!("nameserver {}\n", resolver.address.ip())).collect();
+        let lines: String = resolvers
+            .iter()
+            .map(|resolver| format!("nameserver {}\n", resolver.address.ip()))
+            .collect();
         let path = folder.path().join("resolv.conf");
         std::fs::write(&path, lines).unwrap();
         let mut settings = Settings {
@@ -91,18 +99,36 @@ impl Node {
         let cluster = small_cluster();
         let (metrics, stop) = (Arc::new(Metrics::default()), CancellationToken::new());
         let body = {
-            let (namespace, cluster, metrics, stop) = (namespace.clone(), cluster.clone(), metrics.clone(), stop.clone());
+            let (namespace, cluster, metrics, stop) =
+                (namespace.clone(), cluster.clone(), metrics.clone(), stop.clone());
             move || {
                 namespace.inside(|| {
-                    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+                    let runtime = tokio::runtime::Builder::new_current_thread()
+                        .enable_all()
+                        .build()
+                        .unwrap();
                     runtime.block_on(async { dns::run(cluster.sources(), settings, metrics, stop).await })
                 })
             }
         };
         let thread = Some(std::thread::spawn(body));
-        let node = Self { namespace, cluster, metrics, folder, stop, thread };
+        let node = Self {
+            namespace,
+            cluster,
+            metrics,
+            folder,
+            stop,
+            thread,
+        };
         node.until(|node| {
-            let answer = node.client().try_ask(&question("web.default.svc.cluster.local", RecordType::A), Duration::from_millis(200));
+            // Until the link is there, its addresses are unreachable.
+            let Some(client) = Client::open(&node.namespace, V4) else {
+                return false;
+            };
+            let answer = client.try_ask(
+                &question("web.default.svc.cluster.local", RecordType::A),
+                Duration::from_millis(200),
+            );
             answer.is_some_and(|answer| answer.response_code == ResponseCode::NoError)
         });
         node
@@ -144,7 +170,9 @@ impl Node {
     /// The number of a series.
     pub(crate) fn count(&self, series: &str) -> u64 {
         let text = self.metrics();
-        let line = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
         line.map_or(0, |number| number.parse().unwrap())
     }
 
@@ -171,7 +199,9 @@ fn small_cluster() -> Cluster {
     let out = serde_json::json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "out", "namespace": "default"},
         "spec": {"type": "ExternalName", "externalName": "www.example.com"}});
     cluster.put("services", out);
-    let endpoints: Vec<_> = (1..=120).map(|last| serde_json::json!({"addresses": [format!("10.244.0.{last}")]})).collect();
+    let endpoints: Vec<_> = (1..=120)
+        .map(|last| serde_json::json!({"addresses": [format!("10.244.0.{last}")]}))
+        .collect();
     cluster.put(
         "services",
         serde_json::json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "many", "namespace": "default"}, "spec": {"clusterIP": "None"}}),
@@ -202,13 +232,16 @@ pub(crate) struct Client(pub(crate) UdpSocket);
 
 impl Client {
     pub(crate) fn new(namespace: &Namespace, server: &str) -> Self {
+        Self::open(namespace, server).expect("a way to the server")
+    }
+
+    fn open(namespace: &Namespace, server: &str) -> Option<Self> {
         let server: IpAddr = server.parse().unwrap();
         let any: IpAddr = if server.is_ipv4() { "0.0.0.0" } else { "::" }.parse().unwrap();
-        Self(namespace.inside(|| {
+        namespace.inside(|| {
             let socket = UdpSocket::bind((any, 0)).unwrap();
-            socket.connect((server, 53)).unwrap();
-            socket
-        }))
+            socket.connect((server, 53)).is_ok().then_some(Self(socket))
+        })
     }
 
     pub(crate) fn send(&self, message: &Message) {
@@ -222,7 +255,9 @@ impl Client {
         let mut buffer = [0; 65535];
         loop {
             let left = until.checked_duration_since(std::time::Instant::now())?;
-            self.0.set_read_timeout(Some(left.max(Duration::from_millis(1)))).unwrap();
+            self.0
+                .set_read_timeout(Some(left.max(Duration::from_millis(1))))
+                .unwrap();
             let Ok(length) = self.0.recv(&mut buffer) else { continue };
             let message = Message::from_vec(&buffer[..length]).unwrap();
             if message.id == id {
@@ -265,9 +300,6 @@ impl Stream {
     }
 }
 
-/// What a resolver does with a question it has read.
-pub(crate) type Behaviour = dyn Fn(&Message) -> Vec<Reply> + Send + Sync;
-
 /// One thing a resolver sends.
 pub(crate) enum Reply {
     /// From where it was asked.
@@ -291,8 +323,14 @@ pub(crate) type Streamed = fn(&Message) -> Message;
 
 impl Resolver {
     /// A resolver at `127.0.0.LAST` of a namespace.
-    pub(crate) fn new(namespace: &Arc<Namespace>, last: u8, behaviour: impl Fn(&Message) -> Vec<Reply> + Send + Sync + 'static) -> Self {
-        Self::with_streams(namespace, last, behaviour, |question| positive(question, 60, last_octets(9)))
+    pub(crate) fn new(
+        namespace: &Arc<Namespace>,
+        last: u8,
+        behaviour: impl Fn(&Message) -> Vec<Reply> + Send + Sync + 'static,
+    ) -> Self {
+        Self::with_streams(namespace, last, behaviour, |question| {
+            positive(question, 60, last_octets(9))
+        })
     }
 
     pub(crate) fn with_streams(
@@ -304,7 +342,11 @@ impl Resolver {
         let address: SocketAddr = format!("127.0.0.{last}:53").parse().unwrap();
         let (socket, other, listener) = namespace.inside(|| {
             let other = UdpSocket::bind((address.ip(), 0)).unwrap();
-            (UdpSocket::bind(address).unwrap(), other, TcpListener::bind(address).unwrap())
+            (
+                UdpSocket::bind(address).unwrap(),
+                other,
+                TcpListener::bind(address).unwrap(),
+            )
         });
         let (tell, heard) = channel();
         let resolver = Self {

@@ -24,7 +24,10 @@ fn both_families_and_both_transports() {
     let missing = node.ask("no.default.svc.cluster.local", A);
     assert_eq!(missing.response_code, ResponseCode::NXDomain);
     let empty = node.ask(WEB, AAAA);
-    assert_eq!((empty.response_code, empty.answers.len(), empty.authorities.len()), (ResponseCode::NoError, 0, 1));
+    assert_eq!(
+        (empty.response_code, empty.answers.len(), empty.authorities.len()),
+        (ResponseCode::NoError, 0, 1)
+    );
     let name = "20.0.96.10.in-addr.arpa";
     assert_eq!(data(&node.ask(name, PTR)), [format!("{WEB}.")]);
 }
@@ -44,7 +47,9 @@ fn what_does_not_fit_comes_by_connection() {
 #[test]
 fn a_connection_carries_many_questions() {
     let namespace = Arc::new(Namespace::new());
-    let resolver = Resolver::new(&namespace, 1, |question| vec![Reply::Answer(positive(question, 60, last_octets(1)))]);
+    let resolver = Resolver::new(&namespace, 1, |question| {
+        vec![Reply::Answer(positive(question, 60, last_octets(1)))]
+    });
     let node = Node::start(&[&resolver], |_| {});
     let mut stream = node.connect();
     // More than may be under way, of both sorts, all sent before anything is read.
@@ -65,7 +70,9 @@ fn a_connection_carries_many_questions() {
 #[test]
 fn a_client_that_ends_its_side_gets_its_answers() {
     let namespace = Arc::new(Namespace::new());
-    let resolver = Resolver::new(&namespace, 1, |question| vec![Reply::Answer(positive(question, 60, last_octets(1)))]);
+    let resolver = Resolver::new(&namespace, 1, |question| {
+        vec![Reply::Answer(positive(question, 60, last_octets(1)))]
+    });
     let node = Node::start(&[&resolver], |_| {});
     let mut stream = node.connect();
     stream.send(&[question("www.example.com", A)]);
@@ -154,7 +161,9 @@ fn one_source_does_not_take_everything() {
         node.count("skiff_dns_rate_limited_total") > 200
     });
     // Another address has its own share.
-    let other = node.namespace.inside(|| std::net::UdpSocket::bind("127.0.0.77:0").unwrap());
+    let other = node
+        .namespace
+        .inside(|| std::net::UdpSocket::bind("127.0.0.77:0").unwrap());
     node.namespace.inside(|| other.connect((V4, 53)).unwrap());
     let other = Client(other);
     // What the flood left in the socket may have no room for the first.
@@ -167,13 +176,18 @@ fn one_source_does_not_take_everything() {
 #[test]
 fn changes_are_answered_and_an_api_server_away_changes_nothing() {
     let node = Node::start(&[], |_| {});
-    node.cluster.put("services", crate::cluster::service("default", "new", "10.96.0.30"));
+    node.cluster
+        .put("services", crate::cluster::service("default", "new", "10.96.0.30"));
     node.until(|node| data(&node.ask("new.default.svc.cluster.local", A)) == ["10.96.0.30"]);
-    node.cluster.put("services", crate::cluster::service("default", "new", "10.96.0.31"));
+    node.cluster
+        .put("services", crate::cluster::service("default", "new", "10.96.0.31"));
     node.until(|node| data(&node.ask("new.default.svc.cluster.local", A)) == ["10.96.0.31"]);
     node.cluster.go_away();
     for _ in 0..20 {
         assert_eq!(data(&node.ask("new.default.svc.cluster.local", A)), ["10.96.0.31"]);
-        assert_eq!(node.ask("no.default.svc.cluster.local", A).response_code, ResponseCode::NXDomain);
+        assert_eq!(
+            node.ask("no.default.svc.cluster.local", A).response_code,
+            ResponseCode::NXDomain
+        );
     }
 }

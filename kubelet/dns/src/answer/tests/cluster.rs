@@ -14,7 +14,14 @@ pub(super) fn put(index: &mut Index, namespace: &str, name: &str, spec: Value) {
 }
 
 /// A slice of a service.
-pub(crate) fn slice(namespace: &str, service: &str, name: &str, family: &str, ports: Value, endpoints: Value) -> EndpointSlice {
+pub(crate) fn slice(
+    namespace: &str,
+    service: &str,
+    name: &str,
+    family: &str,
+    ports: Value,
+    endpoints: Value,
+) -> EndpointSlice {
     typed(json!({"addressType": family, "ports": ports, "endpoints": endpoints,
         "metadata": {"name": name, "namespace": namespace, "labels": {"kubernetes.io/service-name": service}}}))
 }
@@ -26,17 +33,28 @@ pub(crate) fn with_pods(pods: PodNames) -> Index {
         pods,
         ttl: 5,
         addresses: ["10.96.0.10", "fd00:96::10"].map(|text| text.parse().unwrap()).to_vec(),
-        ranges: ["10.96.0.0/16", "10.244.0.0/16", "fd00:96::/112"].map(|text| Cidr::parse(text).unwrap()).to_vec(),
+        ranges: ["10.96.0.0/16", "10.244.0.0/16", "fd00:96::/112"]
+            .map(|text| Cidr::parse(text).unwrap())
+            .to_vec(),
     });
     for namespace in ["default", "other", "kube-system"] {
         index.set_namespace(namespace, true);
     }
-    put(&mut index, "kube-system", "kube-dns", json!({"clusterIPs": ["10.96.0.10", "fd00:96::10"], "clusterIP": "10.96.0.10"}));
+    put(
+        &mut index,
+        "kube-system",
+        "kube-dns",
+        json!({"clusterIPs": ["10.96.0.10", "fd00:96::10"], "clusterIP": "10.96.0.10"}),
+    );
     services(&mut index);
     endpoints(&mut index);
-    let pod = typed(json!({"metadata": {"name": "p", "namespace": "default"}, "status": {"phase": "Running", "podIP": "10.244.0.5"}}));
+    let pod = typed(
+        json!({"metadata": {"name": "p", "namespace": "default"}, "status": {"phase": "Running", "podIP": "10.244.0.5"}}),
+    );
     index.set_pod(None, Some(&pod));
-    let ended = typed(json!({"metadata": {"name": "e", "namespace": "other"}, "status": {"phase": "Failed", "podIP": "10.244.0.5"}}));
+    let ended = typed(
+        json!({"metadata": {"name": "e", "namespace": "other"}, "status": {"phase": "Failed", "podIP": "10.244.0.5"}}),
+    );
     index.set_pod(None, Some(&ended));
     index.synced = true;
     index
@@ -50,7 +68,10 @@ pub(crate) fn index() -> Index {
 fn services(index: &mut Index) {
     let headless = json!({"clusterIP": "None", "ports": [{"name": "sql", "port": 5432}]});
     for (name, spec) in [
-        ("web", json!({"clusterIP": "10.96.0.20", "ports": [{"name": "http", "port": 80}]})),
+        (
+            "web",
+            json!({"clusterIP": "10.96.0.20", "ports": [{"name": "http", "port": 80}]}),
+        ),
         (
             "dual",
             json!({"clusterIP": "10.96.0.21", "clusterIPs": ["10.96.0.21", "fd00:96::21"],
@@ -62,7 +83,10 @@ fn services(index: &mut Index) {
         ("starting", headless.clone()),
         ("empty", headless.clone()),
         ("far", headless),
-        ("published", json!({"clusterIP": "None", "publishNotReadyAddresses": true})),
+        (
+            "published",
+            json!({"clusterIP": "None", "publishNotReadyAddresses": true}),
+        ),
     ] {
         put(index, "default", name, spec);
     }
@@ -75,7 +99,12 @@ fn services(index: &mut Index) {
         ("ring-b", "ring-a.default.svc.cluster.local"),
         ("self", "self.default.svc.cluster.local"),
     ] {
-        put(index, "default", name, json!({"type": "ExternalName", "externalName": target}));
+        put(
+            index,
+            "default",
+            name,
+            json!({"type": "ExternalName", "externalName": target}),
+        );
     }
 }
 
@@ -91,10 +120,24 @@ fn endpoints(index: &mut Index) {
         // The same endpoints once more, as while they move from slice to slice.
         slice("default", "db", "db-2", "IPv4", sql(), db),
         slice("default", "db", "db-3", "IPv6", sql(), v6),
-        slice("default", "db", "db-4", "FQDN", sql(), json!([{"addresses": ["example.com"]}])),
+        slice(
+            "default",
+            "db",
+            "db-4",
+            "FQDN",
+            sql(),
+            json!([{"addresses": ["example.com"]}]),
+        ),
         slice("default", "starting", "s", "IPv4", sql(), waiting("10.244.0.30")),
         slice("default", "published", "p", "IPv4", sql(), waiting("10.244.0.40")),
-        slice("default", "web", "w", "IPv4", sql(), json!([{"addresses": ["10.244.0.5"]}])),
+        slice(
+            "default",
+            "web",
+            "w",
+            "IPv4",
+            sql(),
+            json!([{"addresses": ["10.244.0.5"]}]),
+        ),
         slice("default", "far", "f", "IPv4", sql(), far),
     ] {
         index.set_slice(None, Some(&slice));

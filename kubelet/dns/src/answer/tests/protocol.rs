@@ -13,11 +13,19 @@ fn parsed(index: &Index, message: &[u8]) -> Message {
 fn until_synced_nobody_is_told_that_a_name_is_not_there() {
     let mut index = index();
     index.synced = false;
-    for name in [WEB, "nothing.default.svc.cluster.local", "cluster.local", "20.0.96.10.in-addr.arpa"] {
+    for name in [
+        WEB,
+        "nothing.default.svc.cluster.local",
+        "cluster.local",
+        "20.0.96.10.in-addr.arpa",
+    ] {
         assert_eq!(ask(&index, name, A), "ServFail", "{name}");
     }
     assert_eq!(ask(&index, "example.com", A), "onward: example.com.");
-    assert_eq!(ask(&index, "1.2.0.192.in-addr.arpa", PTR), "onward: 1.2.0.192.in-addr.arpa.");
+    assert_eq!(
+        ask(&index, "1.2.0.192.in-addr.arpa", PTR),
+        "onward: 1.2.0.192.in-addr.arpa."
+    );
 }
 
 #[test]
@@ -55,7 +63,11 @@ fn what_is_refused() {
             let end = message.len();
             message[end - 1] = class;
             let answer = parsed(&index, &message);
-            assert_eq!((answer.response_code, answer.answers.len()), (expected, 0), "{name} {kind} {class}");
+            assert_eq!(
+                (answer.response_code, answer.answers.len()),
+                (expected, 0),
+                "{name} {kind} {class}"
+            );
         }
     }
 }
@@ -93,7 +105,15 @@ fn what_cannot_be_read() {
         (good[..good.len() - 1].to_vec(), rcode::FORM_ERR, "half an OPT"),
         (with(12, 0xc0), rcode::FORM_ERR, "a name that points at itself"),
         (with(12, 0x80), rcode::FORM_ERR, "a label of a kind nobody knows"),
-        ({ let mut message = twice; message[11] = 2; message }, rcode::FORM_ERR, "two OPTs"),
+        (
+            {
+                let mut message = twice;
+                message[11] = 2;
+                message
+            },
+            rcode::FORM_ERR,
+            "two OPTs",
+        ),
         (owned, rcode::FORM_ERR, "an OPT of a name"),
     ] {
         assert_eq!(code(&message), Some(expected), "{why}");
@@ -110,11 +130,20 @@ fn what_clients_say_of_themselves() {
     let answer = parsed(&index, &message);
     assert_eq!(u16::from(answer.response_code), rcode::BAD_VERS);
     let edns = answer.edns.unwrap();
-    assert_eq!((edns.version(), edns.max_payload(), edns.flags().dnssec_ok), (0, 1232, true));
+    assert_eq!(
+        (edns.version(), edns.max_payload(), edns.flags().dnssec_ok),
+        (0, 1232, true)
+    );
     assert!(answer.answers.is_empty());
     let without = parsed(&index, &question(WEB, kind::A, None));
     assert!(without.edns.is_none(), "who does not know EDNS gets none");
-    for (said, expected) in [(None, 512), (Some(0), 512), (Some(600), 600), (Some(1232), 1232), (Some(65535), 1232)] {
+    for (said, expected) in [
+        (None, 512),
+        (Some(0), 512),
+        (Some(600), 600),
+        (Some(1232), 1232),
+        (Some(65535), 1232),
+    ] {
         let query = Query::read(&question(WEB, kind::A, said)).unwrap();
         assert_eq!(query.datagram_bytes(1232), expected, "{said:?}");
     }
@@ -130,18 +159,34 @@ fn flags_and_case_are_given_back() {
         let flags = u16::from_be_bytes([bytes[2], bytes[3]]);
         assert_eq!(flags, 0x8480 | bits, "{bits:x}");
         assert_eq!(bytes[..2], message[..2]);
-        assert_eq!(bytes[HEADER_BYTES..message.len()], message[HEADER_BYTES..], "the question, as asked");
-        assert_eq!(bytes[message.len()..message.len() + 2], [0xc0, 12], "its owner is the question's name");
+        assert_eq!(
+            bytes[HEADER_BYTES..message.len()],
+            message[HEADER_BYTES..],
+            "the question, as asked"
+        );
+        assert_eq!(
+            bytes[message.len()..message.len() + 2],
+            [0xc0, 12],
+            "its owner is the question's name"
+        );
     }
 }
 
 #[test]
 fn what_is_too_long_says_so() {
     let mut index = index();
-    let endpoints: Vec<Value> = (0..200).map(|n| json!({"addresses": [format!("10.244.7.{n}")]})).collect();
+    let endpoints: Vec<Value> = (0..200)
+        .map(|n| json!({"addresses": [format!("10.244.7.{n}")]}))
+        .collect();
     let ports = json!([{"name": "sql", "port": 1}]);
-    index.set_slice(None, Some(&slice("default", "empty", "many", "IPv4", ports, endpoints.into())));
-    for (name, kind) in [("empty.default.svc.cluster.local", 1), ("_sql._tcp.empty.default.svc.cluster.local", 33)] {
+    index.set_slice(
+        None,
+        Some(&slice("default", "empty", "many", "IPv4", ports, endpoints.into())),
+    );
+    for (name, kind) in [
+        ("empty.default.svc.cluster.local", 1),
+        ("_sql._tcp.empty.default.svc.cluster.local", 33),
+    ] {
         for said in [None, Some(600), Some(1232), Some(4096)] {
             let message = question(name, kind, said);
             let limit = usize::from(said.map_or(512, |said| said.min(1232)));
@@ -172,5 +217,8 @@ fn what_is_beside_the_answer_may_be_left_out() {
     answer(&index, &query, &mut writer, &mut Room::default());
     writer.finish();
     let answer = Message::from_vec(&out).unwrap();
-    assert_eq!((answer.truncation, answer.answers.len(), answer.additionals.len()), (false, 1, 0));
+    assert_eq!(
+        (answer.truncation, answer.answers.len(), answer.additionals.len()),
+        (false, 1, 0)
+    );
 }
