@@ -181,6 +181,13 @@ pub fn create_ifb(name: &str, mtu: u32) -> Message {
         .nested(IFLA_LINKINFO, Attributes::new().attr_str(IFLA_INFO_KIND, "ifb"))
 }
 
+/// Creates a link that goes nowhere, to hold addresses.
+pub fn create_dummy(name: &str) -> Message {
+    Message::new(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, &info(AF_UNSPEC, 0, 0, 0))
+        .attr_str(IFLA_IFNAME, name)
+        .nested(IFLA_LINKINFO, Attributes::new().attr_str(IFLA_INFO_KIND, "dummy"))
+}
+
 /// One end of a pair of virtual Ethernet devices.
 #[derive(Clone, Copy, Debug)]
 pub struct VethEnd<'a> {

@@ -1,1 +1,318 @@
-//! The names of the cluster, answered on the node.
+//! Cluster DNS: one responder per node, at the cluster's DNS address itself. Owns that address on its node, the index of the
+//! cluster's names, and what resolvers said of all others. Never asks the API server (informers do), never decides what a Service is.
+//!
+//! | module | owns |
+//! |---|---|
+//! | [`wire`] | messages, pure |
+//! | [`index`] | what names and addresses there are, pure; changed object by object |
+//! | [`answer`] | from a question to an answer, pure: the specification 1.1.0 |
+//! | [`cache`], [`limit`], [`resolvers`] | what is kept of others' answers, who gets how many, who is asked; pure |
+//! | `forward` | asking resolvers: once for all who wait, each attempt from a port of its own |
+//! | `serve` | UDP and TCP |
+//! | `follow` | informers to index |
+//! | [`interface`] | the link with the addresses, and the rules that keep connection tracking off |
+//! | [`metrics`] | counters under CoreDNS's names |
+//!
+//! All of it runs on one thread of its own with a runtime of its own: nothing is locked, a flood of questions costs the node one core
+//! at most and the kubelet's own turns nothing. The wire format is by hand: a program that reads one message and writes two records with
+//! hickory-proto 0.26 (`default-features = false`) is 290 kB larger than one that does not, of the 350 kB all of this may cost, and
+//! allocates for each name; here an answer from the index allocates nothing. hickory-proto is what the tests compare with.
+
+use client::informer::Informer;
+use index::{Index, Shape};
+use k8s_openapi::api::core::v1::{Namespace, Pod, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use netlink::cidr::Cidr;
+use resolvers::{PORT, Stubs, Wrong};
+use serve::Server;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio::task::{JoinSet, LocalSet};
+use tokio_util::sync::CancellationToken;
+use wire::Name;
+
+pub mod answer;
+pub mod cache;
+mod follow;
+mod forward;
+pub mod index;
+pub mod interface;
+pub mod limit;
+pub mod metrics;
+pub mod resolvers;
+mod serve;
+pub mod wire;
+
+pub use forward::Bounds as ForwardBounds;
+pub use index::PodNames;
+pub use interface::remove;
+pub use metrics::Metrics;
+pub use resolvers::StubDomain;
+pub use serve::tcp::Bounds as StreamBounds;
+
+/// How often the link, the rules and the resolvers' file are looked at.
+const LOOK: Duration = Duration::from_secs(5);
+/// The thread's stack, in bytes.
+const STACK_BYTES: usize = 512 << 10;
+
+/// Where names come from.
+#[derive(Clone)]
+pub struct Sources {
+    /// All Services.
+    pub services: Informer<Service>,
+    /// All EndpointSlices.
+    pub slices: Informer<EndpointSlice>,
+    /// All Namespaces.
+    pub namespaces: Informer<Namespace>,
+    /// All Pods; wanted for [`PodNames::Verified`] alone.
+    pub pods: Option<Informer<Pod>>,
+}
+
+/// What may be set.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The cluster's domain: `clusterDomain`.
+    pub zone: String,
+    /// Where we are reached: `clusterDNS`, of both families if the cluster has both.
+    pub addresses: Vec<IpAddr>,
+    /// The port; anything but 53 is for tests.
+    pub port: u16,
+    /// Whether the addresses are put on a link of ours, and the rules made; without it they are somebody else's to make.
+    pub interface: bool,
+    /// The file that names the node's resolvers: `resolvConf`.
+    pub resolv_conf: PathBuf,
+    /// Domains others know.
+    pub stub_domains: Vec<StubDomain>,
+    /// What names pods have by their addresses.
+    pub pods: PodNames,
+    /// The cluster's ranges of Services and pods. An address in them that has no name is answered so; others are asked of resolvers.
+    pub ranges: Vec<Cidr>,
+    /// How long answers of the cluster hold, in seconds: 5, and 3600 at most (CoreDNS's bounds).
+    pub ttl: u32,
+    /// The largest answer by UDP, in bytes, however much the client takes: 1232, what passes everywhere whole (DNS flag day 2020).
+    pub datagram_bytes: u16,
+    /// Answers a second for one source; 0 bounds nothing.
+    pub answers_per_source: u32,
+    /// What bounds the asking of resolvers, and the cache.
+    pub forward: ForwardBounds,
+    /// What bounds connections.
+    pub streams: StreamBounds,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            zone: "cluster.local".to_owned(),
+            addresses: Vec::new(),
+            port: PORT,
+            interface: true,
+            resolv_conf: "/etc/resolv.conf".into(),
+            stub_domains: Vec::new(),
+            pods: PodNames::default(),
+            ranges: Vec::new(),
+            ttl: 5,
+            datagram_bytes: 1232,
+            answers_per_source: 20_000,
+            forward: ForwardBounds::default(),
+            streams: StreamBounds::default(),
+        }
+    }
+}
+
+/// Why there is no DNS on this node.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Settings that cannot be followed.
+    #[error("cluster DNS: {0}")]
+    Setting(String),
+    /// The link or the rules.
+    #[error(transparent)]
+    Interface(#[from] interface::Error),
+    /// An address is taken, or not this node's.
+    #[error("cluster DNS: listening on {address} ({protocol})")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// `UDP` or `TCP`.
+        protocol: &'static str,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// No thread or runtime.
+    #[error("cluster DNS: starting its thread")]
+    Thread(#[source] io::Error),
+    /// A bug.
+    #[error("cluster DNS: its thread panicked")]
+    Panicked,
+}
+
+/// Settings that were found good.
+struct Checked {
+    shape: Shape,
+    stubs: Stubs,
+    own: Vec<SocketAddr>,
+}
+
+impl Settings {
+    fn check(&self, has_pods: bool) -> Result<Checked, Error> {
+        let wrong = |text: String| Err(Error::Setting(text));
+        let zone = Name::parse(&self.zone).map(|zone| zone.lower());
+        // Room for the longest names below it: `_port._proto.service.namespace.svc`.
+        let Some(zone) = zone.filter(|zone| (2..=100).contains(&zone.wire().len())) else {
+            return wrong(format!(
+                "clusterDomain {:?} is no domain of at most 98 bytes",
+                self.zone
+            ));
+        };
+        if self.addresses.is_empty() {
+            return wrong("clusterDNS names no address to listen on".to_owned());
+        }
+        if let Some(address) = self.addresses.iter().find(|a| a.is_unspecified() || a.is_multicast()) {
+            return wrong(format!("clusterDNS {address} is no address of one host"));
+        }
+        if !(1..=3600).contains(&self.ttl) {
+            return wrong(format!("ttl {} is not between 1 and 3600 seconds", self.ttl));
+        }
+        if !(512..=4096).contains(&self.datagram_bytes) {
+            return wrong(format!(
+                "largest datagram {} is not between 512 and 4096 bytes",
+                self.datagram_bytes
+            ));
+        }
+        if self.pods == PodNames::Verified && !has_pods {
+            return wrong("pods \"verified\" needs to know all pods".to_owned());
+        }
+        if self.interface && self.port != PORT {
+            return wrong(format!("the rules are for port {PORT}, not {}", self.port));
+        }
+        let own: Vec<SocketAddr> = self
+            .addresses
+            .iter()
+            .map(|ip| SocketAddr::new(*ip, self.port))
+            .collect();
+        let stubs = Stubs::new(&self.stub_domains, &zone, &own).map_err(|wrong| {
+            let words: Vec<String> = wrong.iter().map(Wrong::to_string).collect();
+            Error::Setting(words.join("; "))
+        })?;
+        let shape = Shape {
+            zone,
+            pods: self.pods,
+            ttl: self.ttl,
+            addresses: self.addresses.clone(),
+            ranges: self.ranges.clone(),
+        };
+        Ok(Checked { shape, stubs, own })
+    }
+}
+
+/// Answers until `stop`, or says why it cannot. The link and the rules stay (see [`remove`]): a kubelet that restarts finds them. The
+/// thread belongs to the network namespace of the thread that first polls this.
+pub async fn run(
+    sources: Sources,
+    settings: Settings,
+    metrics: Arc<Metrics>,
+    stop: CancellationToken,
+) -> Result<(), Error> {
+    let checked = settings.check(sources.pods.is_some())?;
+    let (tell, told) = oneshot::channel();
+    // Who drops this future stops the thread, too.
+    let stop = stop.child_token();
+    let _guard = stop.clone().drop_guard();
+    let body = move || {
+        let outcome = on_thread(sources, &settings, checked, metrics, stop);
+        let _ = tell.send(outcome);
+    };
+    let thread = std::thread::Builder::new()
+        .name("dns".to_owned())
+        .stack_size(STACK_BYTES);
+    thread.spawn(body).map_err(Error::Thread)?;
+    told.await.unwrap_or(Err(Error::Panicked))
+}
+
+fn on_thread(
+    sources: Sources,
+    settings: &Settings,
+    checked: Checked,
+    metrics: Arc<Metrics>,
+    stop: CancellationToken,
+) -> Result<(), Error> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(Error::Thread)?;
+    LocalSet::new().block_on(&runtime, serve_all(sources, settings, checked, metrics, stop))
+}
+
+async fn serve_all(
+    sources: Sources,
+    settings: &Settings,
+    checked: Checked,
+    metrics: Arc<Metrics>,
+    stop: CancellationToken,
+) -> Result<(), Error> {
+    if settings.interface {
+        interface::ensure(&settings.addresses)?;
+    }
+    metrics.name_zone(&checked.shape.zone.to_string());
+    let path = settings.resolv_conf.clone();
+    let forwarder = forward::Forwarder::new(
+        settings.forward,
+        checked.own.clone(),
+        path,
+        checked.stubs,
+        metrics.clone(),
+    );
+    let sizes = (settings.datagram_bytes, settings.answers_per_source);
+    let server = Rc::new(Server::new(
+        Index::new(checked.shape),
+        forwarder,
+        metrics.clone(),
+        sizes,
+    ));
+    let mut tasks = JoinSet::new();
+    for address in checked.own {
+        let fail = |protocol| {
+            move |source| Error::Listen {
+                address,
+                protocol,
+                source,
+            }
+        };
+        let socket = serve::udp::bind(address).await.map_err(fail("UDP"))?;
+        let listener = TcpListener::bind(address).await.map_err(fail("TCP"))?;
+        tasks.spawn_local(serve::udp::serve(server.clone(), Rc::new(socket)));
+        tasks.spawn_local(serve::tcp::serve(server.clone(), listener, settings.streams));
+    }
+    tasks.spawn_local(follow::follow(server.clone(), sources));
+    let addresses = settings.interface.then(|| settings.addresses.clone());
+    tasks.spawn_local(look_after(server, addresses));
+    tokio::select! {
+        biased;
+        () = stop.cancelled() => Ok(()),
+        // They never end by themselves.
+        _ = tasks.join_next() => {
+            metrics.panic();
+            Err(Error::Panicked)
+        }
+    }
+}
+
+/// Makes again what others removed, and reads the resolvers' file when it is another.
+async fn look_after(server: Rc<Server>, addresses: Option<Vec<IpAddr>>) {
+    loop {
+        tokio::time::sleep(LOOK).await;
+        server.forwarder.read_resolvers();
+        server.forwarder.count();
+        let Some(addresses) = &addresses else { continue };
+        match interface::ensure(addresses) {
+            Ok(false) => {}
+            Ok(true) => tracing::warn!("cluster DNS: its link or its rules were changed by others, and are made again"),
+            Err(error) => tracing::warn!(%error, "cluster DNS: its link or its rules cannot be made again"),
+        }
+    }
+}

@@ -113,6 +113,8 @@ pub enum Expression {
     Verdict(Verdict),
     /// Translate the source to the outgoing interface's address.
     Masquerade,
+    /// Keep connection tracking, and so translation, off the packet. Only before tracking begins: priority -300 (`raw`).
+    NoTrack,
     /// Translate the destination to the address in register one and the port in register two.
     DestinationNat(Family),
 }
@@ -177,6 +179,7 @@ impl Expression {
             Self::Load(register, value) => ("immediate", encode_immediate(*register as u32, encode_value(value))),
             Self::Verdict(verdict) => ("immediate", encode_immediate(NFT_REG_VERDICT, encode_verdict(verdict))),
             Self::Masquerade => ("masq", Attributes::new()),
+            Self::NoTrack => ("notrack", Attributes::new()),
             Self::DestinationNat(family) => {
                 let data = Attributes::new()
                     .attr_be32(NFTA_NAT_TYPE, 1)

@@ -1,0 +1,219 @@
+//! What stands behind a service, as addresses, as services of ports, and as names of addresses. Pure.
+
+use super::{Missing, SVC, Turn};
+use crate::index::{Endpoint, Entry, Port, Protocol, Spec, dashed};
+use crate::wire::{Name, Section, kind};
+use std::net::IpAddr;
+
+/// The most names one address is said to have.
+const POINTERS_MAX: usize = 64;
+
+/// A port that was asked for.
+pub(super) type Wanted<'a> = Option<(&'a [u8], Protocol)>;
+
+fn is_wanted(port: &Port, wanted: Wanted<'_>) -> bool {
+    wanted.is_none_or(|(name, protocol)| *port.name == *name && port.protocol == protocol)
+}
+
+fn is_published(entry: &Entry) -> bool {
+    matches!(entry.spec, Some(Spec::Headless { published: true }))
+}
+
+fn usable(entry: &Entry) -> impl Iterator<Item = &Endpoint> {
+    let published = is_published(entry);
+    entry.slices.iter().flat_map(move |slice| slice.usable(published))
+}
+
+/// The label of an endpoint, behind its length.
+fn label_of(endpoint: &Endpoint, label: &mut Vec<u8>) {
+    label.clear();
+    label.push(0);
+    match &endpoint.hostname {
+        Some(hostname) => label.extend_from_slice(hostname),
+        None => label.extend_from_slice(&dashed(&endpoint.address)),
+    }
+    label[0] = (label.len() - 1) as u8;
+}
+
+impl Turn<'_, '_> {
+    /// The addresses of a service's usable endpoints, or of those of one name.
+    pub(super) fn endpoints(
+        &mut self,
+        name: &Name,
+        entry: &Entry,
+        label: Option<&[u8]>,
+    ) -> Result<Option<Name>, Missing> {
+        let mut addresses = std::mem::take(&mut self.room.addresses);
+        addresses.clear();
+        let published = is_published(entry);
+        for slice in &entry.slices {
+            match label {
+                Some(label) => addresses.extend(slice.named(label, published).map(|endpoint| endpoint.address)),
+                None => addresses.extend(slice.addresses(published)),
+            }
+        }
+        addresses.sort_unstable();
+        addresses.dedup();
+        let outcome = match addresses.is_empty() {
+            true => Err(Missing::Name),
+            false => self.addresses(name, &addresses),
+        };
+        self.room.addresses = addresses;
+        outcome
+    }
+
+    /// A service without named ports: there, unless it is headless and nothing stands behind it.
+    pub(super) fn nothing_of(&self, entry: &Entry) -> Result<Option<Name>, Missing> {
+        match entry.spec {
+            Some(Spec::Headless { .. }) if usable(entry).next().is_none() => Err(Missing::Name),
+            _ => Err(Missing::Data),
+        }
+    }
+
+    /// `_tcp` before a service: nothing is there, but something is below it if a port of that protocol has a name.
+    pub(super) fn protocol(&mut self, name: &Name, entry: &Entry, label: &[u8]) -> Result<Option<Name>, Missing> {
+        let protocol = Protocol::of_label(label).ok_or(Missing::Name)?;
+        match named_ports(entry).any(|port| port.protocol == protocol) {
+            true => self.existing(name),
+            false => Err(Missing::Name),
+        }
+    }
+
+    /// `_http._tcp` before a service.
+    pub(super) fn port(
+        &mut self,
+        name: &Name,
+        (key, entry): (&[u8], &Entry),
+        port: &[u8],
+        protocol: &[u8],
+    ) -> Result<Option<Name>, Missing> {
+        let port = port.strip_prefix(b"_").ok_or(Missing::Name)?;
+        let protocol = Protocol::of_label(protocol).ok_or(Missing::Name)?;
+        let wanted = Some((port, protocol));
+        if !named_ports(entry).any(|port| is_wanted(port, wanted)) {
+            return Err(Missing::Name);
+        }
+        match self.query.kind {
+            kind::SRV => self.ports(name, (key, entry), wanted),
+            _ => self.existing(name),
+        }
+    }
+
+    /// SRV records of a service: one for each port, or for each port of each endpoint.
+    pub(super) fn ports(
+        &mut self,
+        name: &Name,
+        (key, entry): (&[u8], &Entry),
+        wanted: Wanted<'_>,
+    ) -> Result<Option<Name>, Missing> {
+        let zone = self.index.shape.zone.wire();
+        if let Some(Spec::Cluster { addresses, ports }) = &entry.spec {
+            let target = Name::of(&[key, SVC, zone]).ok_or(Missing::Name)?;
+            let ports: Vec<u16> = ports
+                .iter()
+                .filter(|port| is_wanted(port, wanted))
+                .map(|port| port.number)
+                .collect();
+            for port in &ports {
+                self.service_record(name, *port, ports.len(), &target);
+            }
+            if !ports.is_empty() {
+                for address in addresses {
+                    self.address(Section::Additional, target.wire(), *address);
+                }
+            }
+            return if ports.is_empty() { Err(Missing::Name) } else { Ok(None) };
+        }
+        let published = is_published(entry);
+        let mut found: Vec<(&Endpoint, u16)> = Vec::new();
+        for slice in &entry.slices {
+            for port in slice.ports.iter().filter(|port| is_wanted(port, wanted)) {
+                found.extend(slice.usable(published).map(|endpoint| (endpoint, port.number)));
+            }
+        }
+        // One for each name and port; an endpoint of two families is one.
+        let sorted_by = |(endpoint, port): &(&Endpoint, u16)| (endpoint.hostname.clone(), endpoint.address, *port);
+        found.sort_by_cached_key(sorted_by);
+        let named = |(endpoint, port): &(&Endpoint, u16)| {
+            let address = endpoint.hostname.is_none().then_some(endpoint.address);
+            (endpoint.hostname.clone(), address, *port)
+        };
+        let mut targets: Vec<_> = found.iter().map(|found| (named(found), found.0)).collect();
+        targets.sort_by(|one, other| one.0.cmp(&other.0));
+        targets.dedup_by(|one, other| one.0 == other.0);
+        let mut label = Vec::new();
+        let mut target_of = |endpoint: &Endpoint| {
+            label_of(endpoint, &mut label);
+            Name::of(&[&label, key, SVC, zone])
+        };
+        for ((_, _, port), endpoint) in &targets {
+            let Some(target) = target_of(endpoint) else { continue };
+            if !self.service_record(name, *port, targets.len(), &target) {
+                return Ok(None);
+            }
+        }
+        let mut endpoints: Vec<&Endpoint> = found.iter().map(|(endpoint, _)| *endpoint).collect();
+        endpoints.dedup_by(|one, other| one.hostname == other.hostname && one.address == other.address);
+        for endpoint in endpoints {
+            let Some(target) = target_of(endpoint) else { continue };
+            if !self.address(Section::Additional, target.wire(), endpoint.address) {
+                break;
+            }
+        }
+        if targets.is_empty() {
+            Err(Missing::Name)
+        } else {
+            Ok(None)
+        }
+    }
+
+    fn service_record(&mut self, name: &Name, port: u16, count: usize, target: &Name) -> bool {
+        let weight = (100 / count).max(1) as u16;
+        let mut data = Vec::with_capacity(6 + target.wire().len());
+        for number in [0, weight, port] {
+            data.extend_from_slice(&number.to_be_bytes());
+        }
+        data.extend_from_slice(target.wire());
+        self.record(Section::Answer, name.wire(), kind::SRV, &data)
+    }
+
+    /// The names of an address: its service's, or its endpoints', those with names of their own first.
+    pub(super) fn targets(&self, address: IpAddr) -> Vec<Name> {
+        let zone = self.index.shape.zone.wire();
+        let mut keys: Vec<&[u8]> = self.index.owners(&address).iter().map(|key| &**key).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        let mut targets: Vec<(bool, Name)> = Vec::new();
+        let mut label = Vec::new();
+        for (key, entry) in keys.iter().filter_map(|key| Some((*key, self.index.service(key)?))) {
+            if let Some(Spec::Cluster { .. }) = entry.spec {
+                targets.extend(Name::of(&[key, SVC, zone]).map(|name| (false, name)));
+                continue;
+            }
+            let mut own: Vec<&Endpoint> = usable(entry).filter(|endpoint| endpoint.address == address).collect();
+            own.dedup_by(|one, other| one.hostname == other.hostname);
+            for endpoint in own {
+                label_of(endpoint, &mut label);
+                let name = Name::of(&[&label, key, SVC, zone]);
+                targets.extend(name.map(|name| (endpoint.hostname.is_none(), name)));
+            }
+        }
+        targets.sort_by(|one, other| (one.0, one.1.wire()).cmp(&(other.0, other.1.wire())));
+        targets.dedup_by(|one, other| one.1.wire() == other.1.wire());
+        targets.truncate(POINTERS_MAX);
+        targets.into_iter().map(|(_, name)| name).collect()
+    }
+}
+
+/// The named ports of a service that are there: its own, or those of slices with a usable endpoint.
+fn named_ports(entry: &Entry) -> impl Iterator<Item = &Port> {
+    let own: &[Port] = match &entry.spec {
+        Some(Spec::Cluster { ports, .. }) => ports,
+        _ => &[],
+    };
+    let published = is_published(entry);
+    let is_headless = matches!(entry.spec, Some(Spec::Headless { .. }));
+    let slices = entry.slices.iter().filter(move |_| is_headless);
+    let slices = slices.filter(move |slice| slice.usable(published).next().is_some());
+    own.iter().chain(slices.flat_map(|slice| slice.ports.iter()))
+}

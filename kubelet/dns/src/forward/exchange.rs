@@ -1,0 +1,103 @@
+//! One question and the resolvers: each attempt by a socket of its own, whose port and whose question's number nobody can guess.
+//! What does not repeat number and question, or comes from elsewhere, is not heard.
+
+use super::{Forwarder, SULK};
+use crate::wire::reply::Question;
+use crate::wire::{Reply, Unfit, rcode};
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpStream, UdpSocket};
+use tokio::time::timeout;
+
+/// The largest datagram we take: what passes everywhere whole (DNS flag day 2020).
+const DATAGRAM_BYTES: u16 = 1232;
+/// How often all resolvers are asked.
+const ROUNDS: usize = 2;
+
+/// Asks one after the other until one knows, or time is over.
+pub(super) async fn ask(forwarder: &Forwarder, key: &[u8], question: &Question) -> Reply {
+    let until = Instant::now() + forwarder.bounds.deadline;
+    let mut last = None;
+    for _ in 0..ROUNDS {
+        let mut silent = false;
+        for resolver in forwarder.order(question.name.wire()) {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return last.unwrap_or_else(Reply::failure);
+            }
+            if let Some(flight) = forwarder.state.borrow_mut().flights.get_mut(key) {
+                flight.resolver = Some(resolver.ip());
+            }
+            let began = Instant::now();
+            let outcome = timeout(left.min(forwarder.bounds.patience), once(resolver, question)).await;
+            let reply = outcome.ok().and_then(Result::ok);
+            let code = reply.as_ref().map(|reply| reply.rcode);
+            forwarder.metrics.asked(resolver, code, began.elapsed());
+            match reply {
+                Some(reply) if matches!(reply.rcode, rcode::NO_ERROR | rcode::NX_DOMAIN) => {
+                    forwarder.state.borrow_mut().sulking.remove(&resolver);
+                    return reply;
+                }
+                Some(reply) => last = Some(reply),
+                None => {
+                    silent = true;
+                    let until = Instant::now() + SULK;
+                    forwarder.state.borrow_mut().sulking.insert(resolver, until);
+                }
+            }
+        }
+        // Who said no says no again.
+        if !silent {
+            break;
+        }
+        // A resolver that refuses at once is given a moment.
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    last.unwrap_or_else(Reply::failure)
+}
+
+async fn once(resolver: SocketAddr, question: &Question) -> io::Result<Reply> {
+    let reply = by_datagram(resolver, question, Some(DATAGRAM_BYTES)).await?;
+    // Some old resolvers know no EDNS.
+    if matches!(reply.rcode, rcode::FORM_ERR | rcode::NOT_IMP) {
+        return by_datagram(resolver, question, None).await;
+    }
+    Ok(reply)
+}
+
+async fn by_datagram(resolver: SocketAddr, question: &Question, size: Option<u16>) -> io::Result<Reply> {
+    let any: SocketAddr = match resolver {
+        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+    };
+    // The kernel chooses the port at random, and hears no one but whom it is connected to.
+    let socket = UdpSocket::bind(any).await?;
+    socket.connect(resolver).await?;
+    let id = rand::random();
+    socket.send(&question.ask(id, size)).await?;
+    let mut buffer = vec![0; 4096];
+    loop {
+        let length = socket.recv(&mut buffer).await?;
+        match Reply::read(&buffer[..length], id, question) {
+            Ok(reply) => return Ok(reply),
+            Err(Unfit::Foreign) => {}
+            Err(Unfit::Truncated) => return by_stream(resolver, question, size).await,
+            Err(Unfit::Malformed) => return Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+}
+
+async fn by_stream(resolver: SocketAddr, question: &Question, size: Option<u16>) -> io::Result<Reply> {
+    let mut stream = TcpStream::connect(resolver).await?;
+    let id = rand::random();
+    let message = question.ask(id, size);
+    let mut framed = (message.len() as u16).to_be_bytes().to_vec();
+    framed.extend(message);
+    stream.write_all(&framed).await?;
+    let length = usize::from(stream.read_u16().await?);
+    let mut buffer = vec![0; length];
+    stream.read_exact(&mut buffer).await?;
+    Reply::read(&buffer, id, question).map_err(|_| io::ErrorKind::InvalidData.into())
+}

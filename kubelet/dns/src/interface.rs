@@ -1,0 +1,207 @@
+//! The link that holds the cluster's DNS addresses, and the rules that keep connection tracking off their packets. Owns both; never
+//! touches another link or table.
+//!
+//! Pods' packets to an address of this link are delivered here by the kernel's own routing, as with NodeLocal DNSCache (KEP-1024):
+//! no translation, and, because they are untracked, no race between two questions for one entry, no entry for every question, and no
+//! rule of a service proxy beside, for those translate what is tracked. A kernel without dummy links gets a bridge without ports,
+//! which is as good a place for an address: ours by name, and gone with its name.
+
+use netlink::cidr::Cidr;
+use netlink::link::{self, Target};
+use netlink::nft::expression::{Comparison, Header, MetaKey, Side};
+use netlink::nft::{self, Batch, Chain, expression};
+use netlink::nft::{BaseChain, Expression, Family};
+use netlink::wire::IFF_UP;
+use netlink::{Protocol, Socket, address};
+use nix::errno::Errno;
+use std::net::IpAddr;
+
+/// The link's name.
+pub const LINK: &str = "skiff-dns";
+/// The table's name.
+pub const TABLE: &str = "skiff_dns";
+/// What a link of our name may be.
+const KINDS: [&str; 2] = ["dummy", "bridge"];
+/// Before connection tracking.
+const RAW: i32 = -300;
+const PORT: u16 = crate::resolvers::PORT;
+const CHAINS: [(&str, u32); 2] = [("prerouting", 0), ("output", 3)];
+const PROTOCOLS: [u8; 2] = [17, 6];
+
+/// What cannot be made or removed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A socket cannot be opened, or a link or an address cannot be read.
+    #[error("cluster DNS: reading links")]
+    Read(#[source] netlink::Error),
+    /// A link of our name is something else.
+    #[error("cluster DNS: link {LINK} is there and is of kind {0:?}, not ours: remove or rename it")]
+    Foreign(String),
+    /// The kernel has neither dummy links nor bridges, or refuses both.
+    #[error("cluster DNS: making link {LINK}")]
+    Make(#[source] netlink::Error),
+    /// An address cannot be put on it.
+    #[error("cluster DNS: putting {address} on link {LINK}")]
+    Address {
+        /// The address.
+        address: IpAddr,
+        /// Why.
+        #[source]
+        source: netlink::Error,
+    },
+    /// The rules cannot be made: the kernel has no nf_tables, or not all of it.
+    #[error("cluster DNS: making table inet {TABLE} (nf_tables with notrack)")]
+    Rules(#[source] nft::Error),
+    /// The link cannot be removed.
+    #[error("cluster DNS: removing link {LINK}")]
+    Remove(#[source] netlink::Error),
+}
+
+/// Makes what is missing of the link, its addresses and the rules; what is there and as it should be stays. True when anything was
+/// missing. Blocks for a few messages to the kernel.
+pub fn ensure(addresses: &[IpAddr]) -> Result<bool, Error> {
+    let linked = ensure_link(addresses)?;
+    let ruled = ensure_rules(addresses).map_err(Error::Rules)?;
+    Ok(linked || ruled)
+}
+
+/// Removes the link and the rules, if they are there.
+pub fn remove() -> Result<(), Error> {
+    let mut batch = Batch::new();
+    // What is not there cannot be deleted, and a batch is all or nothing.
+    batch.add_table(Family::Inet, TABLE, None);
+    batch.delete_table(Family::Inet, TABLE);
+    let rules = nft::Connection::open().and_then(|mut connection| connection.commit(&batch));
+    let mut socket = Socket::open(Protocol::Route).map_err(Error::Read)?;
+    if let Some(link) = own_link(&mut socket)? {
+        match socket.request(link::delete(Target::Index(link.index))) {
+            Err(error) if !error.is_missing() => return Err(Error::Remove(error)),
+            _ => {}
+        }
+    }
+    rules.map(drop).map_err(Error::Rules)
+}
+
+fn own_link(socket: &mut Socket) -> Result<Option<link::Link>, Error> {
+    match socket.link(Target::Name(LINK)).map_err(Error::Read)? {
+        Some(link) if !KINDS.contains(&link.kind.as_str()) => Err(Error::Foreign(link.kind)),
+        link => Ok(link),
+    }
+}
+
+fn ensure_link(addresses: &[IpAddr]) -> Result<bool, Error> {
+    let mut socket = Socket::open(Protocol::Route).map_err(Error::Read)?;
+    let mut changed = false;
+    let link = match own_link(&mut socket)? {
+        Some(link) => link,
+        None => {
+            changed = true;
+            make_link(&mut socket).map_err(Error::Make)?;
+            let made = own_link(&mut socket)?;
+            made.ok_or(Error::Make(netlink::Error::Refused(Errno::ENODEV)))?
+        }
+    };
+    if !link.is_up() {
+        changed = true;
+        let up = link::set_flags(Target::Index(link.index), IFF_UP, IFF_UP);
+        socket.request(up).map_err(Error::Make)?;
+    }
+    let there = socket.addresses(link.index, None).map_err(Error::Read)?;
+    for address in addresses {
+        let cidr = Cidr::host(*address);
+        if there.iter().any(|there| there.cidr == cidr) {
+            continue;
+        }
+        changed = true;
+        match socket.request(address::add(link.index, cidr, false)) {
+            Err(source) if !source.is_exists() => {
+                let address = *address;
+                return Err(Error::Address { address, source });
+            }
+            _ => {}
+        }
+    }
+    // Addresses of other settings; what the kernel gave the link itself has another scope.
+    let other = |there: &&address::Address| there.scope == 0 && !addresses.contains(&there.cidr.addr);
+    for there in there.iter().filter(other) {
+        changed = true;
+        let _ = socket.request(address::delete(link.index, there.cidr));
+    }
+    Ok(changed)
+}
+
+fn make_link(socket: &mut Socket) -> Result<(), netlink::Error> {
+    match socket.request(link::create_dummy(LINK)) {
+        Err(error) if error.errno() == Some(Errno::EOPNOTSUPP) => {
+            tracing::info!(
+                link = LINK,
+                "the kernel has no dummy links: a bridge without ports holds the DNS addresses"
+            );
+            socket.request(link::create_bridge(LINK, false)).map(drop)
+        }
+        other => other.map(drop),
+    }
+}
+
+fn ensure_rules(addresses: &[IpAddr]) -> Result<bool, nft::Error> {
+    let rules = rules(addresses);
+    let mut connection = nft::Connection::open()?;
+    let wanted: Vec<_> = rules.iter().map(|rule| expression::comparisons(rule)).collect();
+    let is_there = CHAINS.iter().all(|(name, _)| {
+        let listed = connection.rules(chain(name)).unwrap_or_default();
+        listed.iter().map(|rule| &rule.compared).eq(wanted.iter())
+    });
+    if is_there {
+        return Ok(false);
+    }
+    let mut batch = Batch::new();
+    batch.add_table(Family::Inet, TABLE, None);
+    batch.delete_table(Family::Inet, TABLE);
+    batch.add_table(Family::Inet, TABLE, Some("cluster DNS: its packets are not tracked"));
+    for (name, hook) in CHAINS {
+        let base = BaseChain {
+            kind: "filter",
+            hook,
+            priority: RAW,
+        };
+        batch.add_chain(chain(name), Some(base), None);
+        for rule in &rules {
+            batch.add_rule(chain(name), rule, None);
+        }
+    }
+    connection.commit(&batch)?;
+    Ok(true)
+}
+
+fn chain(name: &str) -> Chain<'_> {
+    Chain {
+        family: Family::Inet,
+        table: TABLE,
+        name,
+    }
+}
+
+/// Questions to the addresses and answers from them, by UDP and TCP. Both chains have all: what stays on the node passes both, and
+/// what a pod sends enters by the one and is answered by the other.
+fn rules(addresses: &[IpAddr]) -> Vec<Vec<Expression>> {
+    let mut rules = Vec::new();
+    for address in addresses {
+        for protocol in PROTOCOLS {
+            for (side, port_offset) in [(Side::Destination, 2), (Side::Source, 0)] {
+                let mut rule = expression::only_family(address.is_ipv4());
+                rule.push(Expression::Meta(MetaKey::TransportProtocol));
+                rule.push(Expression::Compare(Comparison::Equal, vec![protocol]));
+                rule.extend(expression::address_in(side, Comparison::Equal, Cidr::host(*address)));
+                rule.push(Expression::Payload {
+                    header: Header::Transport,
+                    offset: port_offset,
+                    length: 2,
+                });
+                rule.push(Expression::Compare(Comparison::Equal, PORT.to_be_bytes().to_vec()));
+                rule.push(Expression::NoTrack);
+                rules.push(rule);
+            }
+        }
+    }
+    rules
+}

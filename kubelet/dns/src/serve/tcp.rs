@@ -1,0 +1,154 @@
+//! Questions by TCP (RFC 7766): many on a connection, answered as they are known. Bounded: connections in all and of one source,
+//! questions under way on each, and the time one may be idle or take to read an answer.
+
+use super::{Came, QUESTION_BYTES, Server, Sink};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+/// What bounds connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Connections at once.
+    pub connections: usize,
+    /// Those of them one source may have.
+    pub connections_per_source: usize,
+    /// How long one may be idle.
+    pub idle: Duration,
+    /// How long it may take over one answer.
+    pub slow: Duration,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self {
+            connections: 256,
+            connections_per_source: 32,
+            idle: Duration::from_secs(10),
+            slow: Duration::from_secs(5),
+        }
+    }
+}
+
+/// Answers that wait to be written on one connection; it asks nothing more until there is room.
+const UNDER_WAY: usize = 32;
+
+type Open = Rc<RefCell<HashMap<IpAddr, usize>>>;
+
+/// A connection's place; given back when it ends.
+struct Place(Open, IpAddr);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut open = self.0.borrow_mut();
+        if let Some(count) = open.get_mut(&self.1) {
+            *count -= 1;
+            if *count == 0 {
+                open.remove(&self.1);
+            }
+        }
+    }
+}
+
+fn place(open: &Open, source: IpAddr, bounds: Bounds) -> Option<Place> {
+    let mut counts = open.borrow_mut();
+    let all: usize = counts.values().sum();
+    let own = counts.get(&source).copied().unwrap_or(0);
+    if all >= bounds.connections || own >= bounds.connections_per_source {
+        return None;
+    }
+    *counts.entry(source).or_default() += 1;
+    drop(counts);
+    Some(Place(open.clone(), source))
+}
+
+/// Accepts connections, those beyond the bounds only to close them.
+pub(crate) async fn serve(server: Rc<Server>, listener: TcpListener, bounds: Bounds) {
+    let open = Open::default();
+    loop {
+        let (stream, peer) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::warn!(%error, "DNS connections");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        let Some(place) = place(&open, peer.ip().to_canonical(), bounds) else {
+            continue;
+        };
+        let server = server.clone();
+        tokio::task::spawn_local(async move {
+            let _place = place;
+            let _ = converse(server, stream, peer, bounds).await;
+        });
+    }
+}
+
+/// Answers one connection until it ends, idles or takes nothing.
+async fn converse(server: Rc<Server>, mut stream: TcpStream, peer: SocketAddr, bounds: Bounds) -> std::io::Result<()> {
+    let _ = stream.set_nodelay(true);
+    let (mut reading, mut writing) = stream.split();
+    let (sender, mut later) = mpsc::channel::<Vec<u8>>(UNDER_WAY);
+    let mut buffer = Vec::with_capacity(512);
+    let mut out = Vec::new();
+    loop {
+        // Beyond what may be under way nothing is read, so that every answer has room.
+        while let Some(end) = whole(&buffer)?.filter(|_| under_way(&sender) < UNDER_WAY) {
+            let came = Came {
+                message: &buffer[2..end],
+                peer,
+                tcp: true,
+            };
+            if server.handle(&came, &mut out, || Sink::Stream(sender.clone())) {
+                write(&mut writing, &out, bounds.slow).await?;
+            }
+            buffer.drain(..end);
+        }
+        tokio::select! {
+            biased;
+            Some(message) = later.recv() => write(&mut writing, &message, bounds.slow).await?,
+            read = timeout(bounds.idle, reading.read_buf(&mut buffer)), if under_way(&sender) < UNDER_WAY => {
+                if read?? == 0 {
+                    break;
+                }
+            }
+        }
+    }
+    // Who said all it wants to ask still gets its answers.
+    drop(sender);
+    while let Ok(Some(message)) = timeout(bounds.idle, later.recv()).await {
+        write(&mut writing, &message, bounds.slow).await?;
+    }
+    Ok(())
+}
+
+/// How many questions of a connection wait for resolvers (each holds a sender) or for being written.
+fn under_way(sender: &mpsc::Sender<Vec<u8>>) -> usize {
+    sender.strong_count() - 1 + sender.max_capacity() - sender.capacity()
+}
+
+/// Where the first message ends, if it is whole; an error for one that is too long.
+fn whole(buffer: &[u8]) -> std::io::Result<Option<usize>> {
+    let Some(length) = buffer.first_chunk::<2>() else {
+        return Ok(None);
+    };
+    let length = usize::from(u16::from_be_bytes(*length));
+    if length > QUESTION_BYTES {
+        return Err(std::io::ErrorKind::InvalidData.into());
+    }
+    Ok(Some(length + 2).filter(|end| *end <= buffer.len()))
+}
+
+async fn write(writing: &mut tokio::net::tcp::WriteHalf<'_>, message: &[u8], slow: Duration) -> std::io::Result<()> {
+    let mut framed = Vec::with_capacity(message.len() + 2);
+    framed.extend_from_slice(&(message.len() as u16).to_be_bytes());
+    framed.extend_from_slice(message);
+    timeout(slow, writing.write_all(&framed)).await?
+}

@@ -1,0 +1,196 @@
+//! The link and the rules.
+
+use crate::node::{Client, Namespace, Node, V4, V6, data, question, run};
+use dns::interface::{LINK, TABLE, ensure};
+use hickory_proto::rr::RecordType::A;
+use std::net::IpAddr;
+
+fn addresses() -> Vec<IpAddr> {
+    [V4, V6].map(|text| text.parse().unwrap()).to_vec()
+}
+
+fn rules(namespace: &Namespace) -> String {
+    run("ip", &["netns", "exec", &namespace.name, "nft", "list", "ruleset"])
+}
+
+fn link(namespace: &Namespace) -> String {
+    namespace.ip(&["addr", "show", "dev", LINK])
+}
+
+#[test]
+fn made_adopted_repaired_and_removed() {
+    let namespace = Namespace::new();
+    let ensured = || namespace.inside(|| ensure(&addresses())).unwrap();
+    assert!(ensured(), "made");
+    let made = rules(&namespace);
+    for family in ["ip", "ip6"] {
+        for rule in ["udp dport 53", "udp sport 53", "tcp dport 53", "tcp sport 53"] {
+            let count = made
+                .lines()
+                .filter(|line| line.contains(&format!("{family} ")) && line.contains(rule) && line.contains("notrack"));
+            assert_eq!(count.count(), 2, "{family} {rule}: {made}");
+        }
+    }
+    assert!(!ensured(), "adopted: nothing is touched that is as it should be");
+    assert_eq!(rules(&namespace), made);
+    run("ip", &["netns", "exec", &namespace.name, "nft", "flush", "ruleset"]);
+    assert!(ensured(), "others flushed the rules");
+    namespace.ip(&["addr", "del", &format!("{V4}/32"), "dev", LINK]);
+    namespace.ip(&["addr", "add", "10.96.0.11/32", "dev", LINK]);
+    assert!(ensured(), "others changed the addresses");
+    let there = link(&namespace);
+    assert!(
+        there.contains(V4) && there.contains(V6) && !there.contains("10.96.0.11"),
+        "{there}"
+    );
+    // What is not ours stays.
+    run(
+        "ip",
+        &[
+            "netns",
+            "exec",
+            &namespace.name,
+            "nft",
+            "add",
+            "table",
+            "inet",
+            "others",
+        ],
+    );
+    namespace.inside(dns::remove).unwrap();
+    namespace.inside(dns::remove).unwrap();
+    assert!(!namespace.ip(&["link"]).contains(LINK));
+    assert!(rules(&namespace).contains("others") && !rules(&namespace).contains(TABLE));
+}
+
+#[test]
+fn a_link_of_our_name_that_is_something_else_is_left_alone() {
+    let namespace = Namespace::new();
+    namespace.ip(&["link", "add", LINK, "type", "veth", "peer", "name", "other"]);
+    for outcome in [
+        namespace.inside(|| ensure(&addresses()).map(drop)),
+        namespace.inside(dns::remove),
+    ] {
+        let text = outcome.unwrap_err().to_string();
+        assert!(text.contains("is of kind \"veth\", not ours"), "{text}");
+    }
+    assert!(namespace.ip(&["link"]).contains(LINK));
+}
+
+/// A pod's namespace, joined to the node's by a pair of links.
+fn pod(node: &Namespace) -> Namespace {
+    let pod = Namespace::new();
+    node.ip(&[
+        "link", "add", "pod0", "type", "veth", "peer", "name", "eth0", "netns", &pod.name,
+    ]);
+    for (namespace, link, last) in [(node, "pod0", 1), (&pod, "eth0", 2)] {
+        namespace.ip(&["addr", "add", &format!("10.244.0.{last}/24"), "dev", link]);
+        namespace.ip(&["addr", "add", &format!("fd00:244::{last}/64"), "dev", link, "nodad"]);
+        namespace.ip(&["link", "set", link, "up"]);
+    }
+    pod.ip(&["route", "add", "default", "via", "10.244.0.1"]);
+    pod.ip(&["-6", "route", "add", "default", "via", "fd00:244::1"]);
+    pod
+}
+
+#[test]
+fn pods_reach_it_untracked_whatever_a_service_proxy_says() {
+    let node = Node::start(&[], |_| {});
+    // Another program translates the address to nowhere, and counts what it sees.
+    let nft = |rule: &str| drop(run("ip", &["netns", "exec", &node.namespace.name, "nft", rule]));
+    nft("add table ip proxy");
+    nft("add chain ip proxy pre { type nat hook prerouting priority -100 ; }");
+    nft("add rule ip proxy pre ip daddr 10.96.0.10 udp dport 53 counter dnat to 10.9.9.9");
+    nft("add chain ip proxy tracked { type filter hook prerouting priority 0 ; }");
+    nft("add rule ip proxy tracked udp dport 53 ct state untracked counter");
+    let pod = pod(&node.namespace);
+    for server in [V4, V6] {
+        let answer = Client::new(&pod, server).ask(&question("web.default.svc.cluster.local", A));
+        assert_eq!(data(&answer), ["10.96.0.20"], "{server}");
+    }
+    let rules = rules(&node.namespace);
+    let counted = |part: &str| {
+        let line = rules.lines().find(|line| line.contains(part)).unwrap();
+        !line.contains("counter packets 0 ")
+    };
+    assert!(!counted("dnat"), "{rules}");
+    assert!(counted("ct state untracked"), "{rules}");
+}
+
+#[test]
+fn it_ends_when_told_and_the_next_one_finds_the_link() {
+    let mut node = Node::start(&[], |_| {});
+    node.stop().unwrap();
+    assert!(link(&node.namespace).contains(V4), "the link stays");
+    assert!(
+        !node.namespace.inside(|| ensure(&addresses())).unwrap(),
+        "and the rules"
+    );
+}
+
+#[test]
+fn a_start_that_cannot_work_says_why() {
+    let cluster = crate::cluster::Cluster::default();
+    let namespace = Namespace::new();
+    let start = |change: &dyn Fn(&mut dns::Settings)| {
+        let mut settings = dns::Settings {
+            addresses: addresses(),
+            ..dns::Settings::default()
+        };
+        change(&mut settings);
+        namespace.inside(|| {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
+            runtime.block_on(async {
+                let mut sources = cluster.sources();
+                sources.pods = None;
+                let error = dns::run(sources, settings, Default::default(), Default::default())
+                    .await
+                    .unwrap_err();
+                let source = std::error::Error::source(&error).map(ToString::to_string);
+                format!("{error}: {}", source.unwrap_or_default())
+            })
+        })
+    };
+    for (change, part) in [
+        (
+            &(|s: &mut dns::Settings| s.addresses.clear()) as &dyn Fn(&mut dns::Settings),
+            "clusterDNS names no address",
+        ),
+        (
+            &|s| s.addresses[0] = "0.0.0.0".parse().unwrap(),
+            "clusterDNS 0.0.0.0 is no address of one host",
+        ),
+        (&|s| s.zone = "a..b".into(), "clusterDomain \"a..b\""),
+        (&|s| s.zone = ".".into(), "clusterDomain \".\""),
+        (&|s| s.ttl = 0, "ttl 0"),
+        (&|s| s.datagram_bytes = 100, "largest datagram 100"),
+        (&|s| s.pods = dns::PodNames::Verified, "pods \"verified\""),
+        (&|s| s.port = 5353, "port 53"),
+        (
+            &|s| {
+                s.stub_domains = vec![dns::StubDomain {
+                    domain: "x".into(),
+                    resolvers: Vec::new(),
+                }]
+            },
+            "\"x\" has no resolvers",
+        ),
+        (
+            &|s| (s.interface, s.port) = (false, 5353),
+            "listening on 10.96.0.10:5353 (UDP): Cannot assign",
+        ),
+    ] {
+        let text = start(change);
+        assert!(text.contains(part), "{text}");
+    }
+    let taken = namespace.inside(|| std::net::UdpSocket::bind("0.0.0.0:53").unwrap());
+    let text = start(&|_| {});
+    assert!(
+        text.contains("listening on 10.96.0.10:53 (UDP): Address already in use"),
+        "{text}"
+    );
+    drop(taken);
+}
