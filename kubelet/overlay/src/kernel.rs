@@ -101,7 +101,7 @@ impl Kernel {
         let rules = masquerade::rules(&self.settings, &ranges);
         let texts: Vec<String> = rules.iter().map(|rule| rule.comment.clone()).collect();
         if looked || texts != had_rules {
-            failures.extend(switches(&plan));
+            failures.extend(switches(&ranges));
             failures.extend(masquerade::ensure(&rules).err().map(|error| crate::apply::chain(&error)));
         }
         if failures.is_empty() {
@@ -234,16 +234,11 @@ fn underlay(
 }
 
 /// The kernel forwards between interfaces.
-fn switches(plan: &Plan) -> Vec<String> {
-    let ranges = || plan.state.routes.keys().chain(plan.state.addresses.iter().map(|(_, cidr)| cidr));
-    let mut switches = Vec::new();
-    if ranges().any(|range| range.is_v4()) {
-        switches.push("ipv4/ip_forward");
-    }
-    if ranges().any(|range| !range.is_v4()) {
-        switches.push("ipv6/conf/all/forwarding");
-    }
-    let outcomes = switches.into_iter().map(|name| sysctl::ensure(name, "1"));
+fn switches(ranges: &[Cidr]) -> Vec<String> {
+    let families = [("ipv4/ip_forward", true), ("ipv6/conf/all/forwarding", false)];
+    let switches = families.into_iter().filter(|(_, v4)| ranges.iter().any(|range| range.is_v4() == *v4));
+    let switches = switches.map(|(name, _)| name);
+    let outcomes = switches.map(|name| sysctl::ensure(name, "1"));
     outcomes.filter_map(|outcome| outcome.err().map(|error| apply::chain(&error))).collect()
 }
 
