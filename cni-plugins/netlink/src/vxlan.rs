@@ -60,7 +60,11 @@ pub fn create(name: &str, mac: Mac, mtu: u32, vxlan: &Vxlan) -> Message {
         .attr(IFLA_VXLAN_LEARNING, &[0])
         .attr(IFLA_VXLAN_PORT, &vxlan.port.to_be_bytes());
     if let Some(local) = vxlan.local {
-        let kind = if local.is_ipv4() { IFLA_VXLAN_LOCAL } else { IFLA_VXLAN_LOCAL6 };
+        let kind = if local.is_ipv4() {
+            IFLA_VXLAN_LOCAL
+        } else {
+            IFLA_VXLAN_LOCAL6
+        };
         data = data.attr(kind, &cidr::octets(&local));
     }
     let kind = Attributes::new()

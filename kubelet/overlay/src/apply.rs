@@ -55,7 +55,8 @@ pub(crate) fn apply(
     }
     work.flush();
     if work.refused > work.failures.len() {
-        work.failures.push(format!("and {} more", work.refused - work.failures.len()));
+        work.failures
+            .push(format!("and {} more", work.refused - work.failures.len()));
     }
     work.failures
 }
@@ -129,9 +130,7 @@ impl<'w> Work<'w> {
             Change::DeleteAddress(family, cidr) => address::delete(self.index(*family), *cidr),
             Change::SetNeighbour(family, addr, mac) => neighbour::set(&self.entry(*family, *addr, *mac)),
             Change::DeleteNeighbour(family, addr, mac) => neighbour::delete(&self.entry(*family, *addr, *mac)),
-            Change::SetForwarding(family, mac, host) => {
-                neighbour::set_forwarding(&self.entry(*family, *host, *mac))
-            }
+            Change::SetForwarding(family, mac, host) => neighbour::set_forwarding(&self.entry(*family, *host, *mac)),
             Change::DeleteForwarding(family, mac, host) => {
                 neighbour::delete_forwarding(&self.entry(*family, *host, *mac))
             }
@@ -172,11 +171,16 @@ impl<'w> Work<'w> {
 
     fn create(&mut self, family: Family, device: &Device) -> Result<(), String> {
         let name = family.device(self.vni);
-        match self.socket.request(vxlan::create(&name, device.mac, device.mtu, &device.vxlan)) {
+        match self
+            .socket
+            .request(vxlan::create(&name, device.mac, device.mtu, &device.vxlan))
+        {
             Ok(_) => {}
             // Made since we looked, or of another kind, which the next look tells apart.
             Err(error) if error.is_exists() => {
-                return Err(format!("a link {name}, or a tunnel of this VNI and port, exists already"));
+                return Err(format!(
+                    "a link {name}, or a tunnel of this VNI and port, exists already"
+                ));
             }
             Err(error) => return Err(chain(&error)),
         }

@@ -105,7 +105,11 @@ fn entries(wanted: &State, left: &State, changes: &mut Vec<Change>) {
         let found = left.forwarding.get(&(*family, *mac)).unwrap_or(&none);
         let Some(host) = hosts.first() else { continue };
         // Setting replaces one host; with several, the others go first.
-        let keep = if found.contains(host) { Some(host) } else { found.first() };
+        let keep = if found.contains(host) {
+            Some(host)
+        } else {
+            found.first()
+        };
         let surplus = found.iter().filter(|other| Some(*other) != keep);
         changes.extend(surplus.map(|other| Change::DeleteForwarding(*family, Mac(*mac), *other)));
         if keep != Some(host) {
@@ -150,10 +154,17 @@ fn stale(wanted: &State, left: &State, gone: &impl Fn(&Family) -> bool, changes:
     }
     for ((family, mac), hosts) in &left.forwarding {
         if !wanted.forwarding.contains_key(&(*family, *mac)) && !gone(family) {
-            changes.extend(hosts.iter().map(|host| Change::DeleteForwarding(*family, Mac(*mac), *host)));
+            changes.extend(
+                hosts
+                    .iter()
+                    .map(|host| Change::DeleteForwarding(*family, Mac(*mac), *host)),
+            );
         }
     }
-    let surplus = left.addresses.difference(&wanted.addresses).filter(|(family, _)| !gone(family));
+    let surplus = left
+        .addresses
+        .difference(&wanted.addresses)
+        .filter(|(family, _)| !gone(family));
     changes.extend(surplus.map(|(family, cidr)| Change::DeleteAddress(*family, *cidr)));
 }
 

@@ -53,6 +53,8 @@ pub struct Turn {
     pub failures: Vec<String>,
     /// How many steps were taken.
     pub steps: usize,
+    /// Indices of the tunnel devices.
+    pub tunnels: Vec<u32>,
 }
 
 impl Kernel {
@@ -97,13 +99,21 @@ impl Kernel {
         }
         let changes = diff(&plan.state, &found);
         let mut failures = apply::apply(&mut self.socket, self.settings.vni, &mut devices, &changes);
-        let ranges: Vec<Cidr> = Family::ALL.into_iter().filter_map(|family| own.peer.range(family)).collect();
+        let ranges: Vec<Cidr> = Family::ALL
+            .into_iter()
+            .filter_map(|family| own.peer.range(family))
+            .collect();
         let rules = masquerade::rules(&self.settings, &ranges);
         let texts: Vec<String> = rules.iter().map(|rule| rule.comment.clone()).collect();
         if looked || texts != had_rules {
             failures.extend(switches(&ranges));
-            failures.extend(masquerade::ensure(&rules).err().map(|error| crate::apply::chain(&error)));
+            failures.extend(
+                masquerade::ensure(&rules)
+                    .err()
+                    .map(|error| crate::apply::chain(&error)),
+            );
         }
+        let tunnels = devices.values().copied().collect();
         if failures.is_empty() {
             let foreign = found.foreign;
             let state = State {
@@ -123,6 +133,7 @@ impl Kernel {
             plan,
             failures,
             steps,
+            tunnels,
         })
     }
 
@@ -163,8 +174,12 @@ impl Kernel {
         let mut devices = BTreeMap::new();
         for family in Family::ALL {
             let name = family.device(self.settings.vni);
-            let Some(link) = links.iter().find(|link| link.name == name) else { continue };
-            let Some(vxlan) = self.socket.vxlan(&name)? else { continue };
+            let Some(link) = links.iter().find(|link| link.name == name) else {
+                continue;
+            };
+            let Some(vxlan) = self.socket.vxlan(&name)? else {
+                continue;
+            };
             let device = Device {
                 vxlan,
                 mac: Mac(link.mac.unwrap_or_default()),
@@ -176,9 +191,14 @@ impl Kernel {
             };
             state.devices.insert(family, device);
             devices.insert(family, link.index);
-            let on_device = addresses.iter().filter(|a| a.index == link.index && a.scope == SCOPE_GLOBAL);
+            let on_device = addresses
+                .iter()
+                .filter(|a| a.index == link.index && a.scope == SCOPE_GLOBAL);
             state.addresses.extend(on_device.map(|address| (family, address.cidr)));
-            for entry in self.socket.neighbours(Table::Neighbours { v4: family.is_v4() }, link.index)? {
+            for entry in self
+                .socket
+                .neighbours(Table::Neighbours { v4: family.is_v4() }, link.index)?
+            {
                 state.neighbours.insert((family, entry.addr), entry.mac);
             }
             for entry in self.socket.neighbours(Table::Forwarding, link.index)? {
@@ -222,9 +242,13 @@ fn underlay(
     tunnels: &BTreeMap<Family, u32>,
 ) -> Option<Underlay> {
     let is_tunnel = |index: u32| tunnels.values().any(|tunnel| *tunnel == index);
-    let has = addresses.iter().find(|a| a.cidr.addr == address && !is_tunnel(a.index))?;
+    let has = addresses
+        .iter()
+        .find(|a| a.cidr.addr == address && !is_tunnel(a.index))?;
     let link = links.iter().find(|link| link.index == has.index)?;
-    let own = addresses.iter().filter(|a| a.index == has.index && a.cidr.is_v4() == address.is_ipv4());
+    let own = addresses
+        .iter()
+        .filter(|a| a.index == has.index && a.cidr.is_v4() == address.is_ipv4());
     Some(Underlay {
         address,
         index: has.index,
@@ -236,10 +260,14 @@ fn underlay(
 /// The kernel forwards between interfaces.
 fn switches(ranges: &[Cidr]) -> Vec<String> {
     let families = [("ipv4/ip_forward", true), ("ipv6/conf/all/forwarding", false)];
-    let switches = families.into_iter().filter(|(_, v4)| ranges.iter().any(|range| range.is_v4() == *v4));
+    let switches = families
+        .into_iter()
+        .filter(|(_, v4)| ranges.iter().any(|range| range.is_v4() == *v4));
     let switches = switches.map(|(name, _)| name);
     let outcomes = switches.map(|name| sysctl::ensure(name, "1"));
-    outcomes.filter_map(|outcome| outcome.err().map(|error| apply::chain(&error))).collect()
+    outcomes
+        .filter_map(|outcome| outcome.err().map(|error| apply::chain(&error)))
+        .collect()
 }
 
 /// Removes what the overlay made in the calling thread's namespace: its devices, routes and rules. Nothing there is fine.
@@ -262,11 +290,18 @@ pub fn remove(vni: u32) -> Result<(), String> {
         let name = family.device(vni);
         let link = socket.link(Target::Name(&name));
         let removed = match link {
-            Ok(Some(link)) if link.alias == ALIAS => socket.request(netlink::link::delete(Target::Name(&name))).map(drop),
+            Ok(Some(link)) if link.alias == ALIAS => {
+                socket.request(netlink::link::delete(Target::Name(&name))).map(drop)
+            }
             Ok(_) => Ok(()),
             Err(error) => Err(error),
         };
-        failures.extend(removed.err().filter(|error| !error.is_missing()).map(|error| apply::chain(&error)));
+        failures.extend(
+            removed
+                .err()
+                .filter(|error| !error.is_missing())
+                .map(|error| apply::chain(&error)),
+        );
     }
     failures.extend(masquerade::ensure(&[]).err().map(|error| apply::chain(&error)));
     if failures.is_empty() {

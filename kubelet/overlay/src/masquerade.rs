@@ -33,7 +33,10 @@ pub struct Rule {
 /// The rules for a node of these ranges, in order.
 pub fn rules(settings: &Settings, own: &[Cidr]) -> Vec<Rule> {
     let mut rules = Vec::new();
-    for multicast in ["224.0.0.0/4", "ff00::/8"].into_iter().filter_map(|text| Cidr::parse(text).ok()) {
+    for multicast in ["224.0.0.0/4", "ff00::/8"]
+        .into_iter()
+        .filter_map(|text| Cidr::parse(text).ok())
+    {
         if own.iter().any(|range| range.is_v4() == multicast.is_v4()) {
             rules.push(between(None, Some(multicast), Verdict::Return));
         }
@@ -59,7 +62,9 @@ pub fn rules(settings: &Settings, own: &[Cidr]) -> Vec<Rule> {
 /// the wrong way: it gets the tunnel's address.
 fn into_tunnel(settings: &Settings, family: Family) -> Vec<Rule> {
     let cluster = settings.cluster(family.is_v4());
-    let mut rules: Vec<Rule> = cluster.map(|cidr| between(Some(*cidr), None, Verdict::Return)).collect();
+    let mut rules: Vec<Rule> = cluster
+        .map(|cidr| between(Some(*cidr), None, Verdict::Return))
+        .collect();
     let device = family.device(settings.vni);
     let mut name = device.clone().into_bytes();
     name.resize(16, 0);
@@ -145,13 +150,20 @@ mod tests {
     fn comments(backend: Backend, cluster: &[&str], own: &[&str]) -> Vec<String> {
         let parse = |texts: &[&str]| texts.iter().map(|text| Cidr::parse(text).unwrap()).collect::<Vec<_>>();
         let settings = Settings::new("a", backend, parse(cluster));
-        rules(&settings, &parse(own)).into_iter().map(|rule| rule.comment).collect()
+        rules(&settings, &parse(own))
+            .into_iter()
+            .map(|rule| rule.comment)
+            .collect()
     }
 
     #[test]
     fn only_what_leaves_the_cluster_is_masqueraded() {
         assert_eq!(
-            comments(Backend::HostGw, &["10.244.0.0/16", "10.250.0.0/16", "fd00::/48"], &["10.244.1.0/24"]),
+            comments(
+                Backend::HostGw,
+                &["10.244.0.0/16", "10.250.0.0/16", "fd00::/48"],
+                &["10.244.1.0/24"]
+            ),
             [
                 "to 224.0.0.0/4: as it is",
                 "from 10.244.1.0/24 to 10.244.0.0/16: as it is",
@@ -160,7 +172,11 @@ mod tests {
             ]
         );
         assert_eq!(
-            comments(Backend::Vxlan, &["10.244.0.0/16", "fd00::/48"], &["10.244.1.0/24", "fd00:0:0:1::/64"])[2..],
+            comments(
+                Backend::Vxlan,
+                &["10.244.0.0/16", "fd00::/48"],
+                &["10.244.1.0/24", "fd00:0:0:1::/64"]
+            )[2..],
             [
                 "from 10.244.1.0/24 to 10.244.0.0/16: as it is",
                 "from 10.244.1.0/24 out of the cluster: masquerade",
@@ -177,9 +193,16 @@ mod tests {
 
     #[test]
     fn comments_tell_rules_apart() {
-        let all = comments(Backend::Vxlan, &["10.244.0.0/16", "fd00::/48"], &["10.244.1.0/24", "fd00:0:0:1::/64"]);
+        let all = comments(
+            Backend::Vxlan,
+            &["10.244.0.0/16", "fd00::/48"],
+            &["10.244.1.0/24", "fd00:0:0:1::/64"],
+        );
         let distinct: std::collections::BTreeSet<&String> = all.iter().collect();
         assert_eq!(distinct.len(), all.len());
-        assert!(all.iter().all(|comment| comment.len() <= netlink::nft::wire::MAX_COMMENT_BYTES));
+        assert!(
+            all.iter()
+                .all(|comment| comment.len() <= netlink::nft::wire::MAX_COMMENT_BYTES)
+        );
     }
 }

@@ -74,7 +74,10 @@ impl Peer {
 
     /// The range of a family; of several the first.
     pub fn range(&self, family: Family) -> Option<Cidr> {
-        self.ranges.iter().copied().find(|range| range.is_v4() == family.is_v4())
+        self.ranges
+            .iter()
+            .copied()
+            .find(|range| range.is_v4() == family.is_v4())
     }
 }
 
@@ -82,7 +85,12 @@ fn ranges(node: &Node) -> Vec<&str> {
     let Some(spec) = &node.spec else { return Vec::new() };
     match &spec.pod_cidrs {
         Some(cidrs) if !cidrs.is_empty() => cidrs.iter().map(String::as_str).collect(),
-        _ => spec.pod_cidr.iter().filter(|c| !c.is_empty()).map(String::as_str).collect(),
+        _ => spec
+            .pod_cidr
+            .iter()
+            .filter(|c| !c.is_empty())
+            .map(String::as_str)
+            .collect(),
     }
 }
 
@@ -95,9 +103,15 @@ pub fn annotation<'n>(node: &'n Node, name: &str) -> Option<&'n str> {
 fn end(node: &Node, family: Family) -> End {
     let v6 = if family.is_v4() { "" } else { "v6" };
     let address = |name: &str| usable(annotation(node, name)?, family);
-    let data_name = if family.is_v4() { "backend-data" } else { "backend-v6-data" };
+    let data_name = if family.is_v4() {
+        "backend-data"
+    } else {
+        "backend-v6-data"
+    };
     let data = annotation(node, data_name).filter(|text| text.len() < 1024);
-    let data: serde_json::Value = data.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+    let data: serde_json::Value = data
+        .and_then(|text| serde_json::from_str(text).ok())
+        .unwrap_or_default();
     let addresses = node.status.as_ref().and_then(|status| status.addresses.as_ref());
     let mut internal = addresses.into_iter().flatten().filter(|a| a.type_ == "InternalIP");
     End {

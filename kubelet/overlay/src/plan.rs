@@ -126,7 +126,9 @@ impl Plan {
     /// The largest packet a pod may send anywhere, in bytes: what tunnels leave of the interface's.
     pub fn pod_mtu(&self, own: &Own) -> Option<u32> {
         let tunnels = self.state.devices.values().map(|device| device.mtu);
-        let links = Family::ALL.into_iter().filter_map(|family| own.underlay.of(family).as_ref());
+        let links = Family::ALL
+            .into_iter()
+            .filter_map(|family| own.underlay.of(family).as_ref());
         tunnels.min().or(links.map(|underlay| underlay.mtu).min())
     }
 }

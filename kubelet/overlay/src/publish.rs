@@ -22,7 +22,10 @@ pub type Annotation = (&'static str, Option<String>);
 /// it has, there is nothing to say.
 pub fn annotations(settings: &Settings, own: &Own, held: &BTreeSet<Family>) -> Vec<Annotation> {
     let is_held = |family: &Family| held.contains(family);
-    if Family::ALL.iter().all(|family| own.peer.range(*family).is_none() || is_held(family)) {
+    if Family::ALL
+        .iter()
+        .all(|family| own.peer.range(*family).is_none() || is_held(family))
+    {
         return Vec::new();
     }
     let data = |family: Family| {
@@ -63,7 +66,10 @@ pub fn patch(node: &Node, wanted: &[Annotation], now: Timestamp) -> Option<Value
         }
     }
     let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
-    let condition = conditions.into_iter().flatten().find(|condition| condition.type_ == CONDITION);
+    let condition = conditions
+        .into_iter()
+        .flatten()
+        .find(|condition| condition.type_ == CONDITION);
     let is_up = condition.is_some_and(|condition| condition.status == "False");
     let mut patch = json!({});
     if !changed.is_empty() {
@@ -133,14 +139,24 @@ mod tests {
                 "flannel.alpha.coreos.com/public-ip": "192.0.2.1",
             })
         );
-        assert_eq!(written["status"]["conditions"][0]["lastTransitionTime"], "1970-01-01T00:00:00Z");
+        assert_eq!(
+            written["status"]["conditions"][0]["lastTransitionTime"],
+            "1970-01-01T00:00:00Z"
+        );
         // What it says is what we read.
-        let Value::Object(all) = &written["metadata"]["annotations"] else { panic!() };
-        let text = all.iter().filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())));
+        let Value::Object(all) = &written["metadata"]["annotations"] else {
+            panic!()
+        };
+        let text = all
+            .iter()
+            .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())));
         node.metadata.annotations = Some(text.collect());
         assert_eq!(Peer::of(&node).ends.v4.mac, Some(Mac([2, 0, 0, 0, 0, 1])));
         assert_eq!(patch_of(&node).unwrap().get("metadata"), None, "it says so already");
-        node.status = serde_json::from_value(json!({"conditions": [{"type": CONDITION, "status": "False", "reason": "FlannelIsUp"}]})).unwrap();
+        node.status = serde_json::from_value(
+            json!({"conditions": [{"type": CONDITION, "status": "False", "reason": "FlannelIsUp"}]}),
+        )
+        .unwrap();
         assert_eq!(patch_of(&node), None);
         let settings = Settings::new("a", Backend::HostGw, cluster);
         assert_eq!(value(&settings, &node, "backend-data").as_deref(), Some("null"));
@@ -159,7 +175,10 @@ mod tests {
             let all = annotations(&settings, &own(&node), &held.iter().copied().collect());
             all.into_iter().map(|(name, _)| name).collect::<Vec<_>>()
         };
-        assert_eq!(said(&[Family::V6]), ["backend-type", "kube-subnet-manager", "backend-data", "public-ip"]);
+        assert_eq!(
+            said(&[Family::V6]),
+            ["backend-type", "kube-subnet-manager", "backend-data", "public-ip"]
+        );
         assert_eq!(said(&Family::ALL), [""; 0]);
         assert_eq!(patch(&node, &[], Timestamp::UNIX_EPOCH), None);
     }

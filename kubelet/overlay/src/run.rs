@@ -133,7 +133,10 @@ pub async fn run(
 }
 
 /// Has the runtime wait for the socket.
-#[expect(deprecated, reason = "what takes its place is unsafe; the socket stays open in it and is no other's")]
+#[expect(
+    deprecated,
+    reason = "what takes its place is unsafe; the socket stays open in it and is no other's"
+)]
 fn watched(monitor: Monitor) -> io::Result<AsyncFd<Monitor>> {
     AsyncFd::new(monitor)
 }
@@ -143,7 +146,14 @@ fn spare() -> Each<Mac> {
     let mac = || {
         // The standard hasher's keys are random, and that is all that is needed here.
         let number = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0u8).to_be_bytes();
-        Mac([(number[0] & 0xfc) | 2, number[1], number[2], number[3], number[4], number[5]])
+        Mac([
+            (number[0] & 0xfc) | 2,
+            number[1],
+            number[2],
+            number[3],
+            number[4],
+            number[5],
+        ])
     };
     Each { v4: mac(), v6: mac() }
 }
@@ -159,11 +169,18 @@ struct Interest {
 
 impl Interest {
     fn of(turn: &Turn, settings: &Settings) -> Self {
-        let underlays = || Family::ALL.into_iter().filter_map(|family| turn.own.underlay.of(family).as_ref());
-        let internal = Family::ALL.into_iter().filter_map(|family| turn.own.peer.ends.of(family).internal);
+        let underlays = Family::ALL
+            .into_iter()
+            .filter_map(|family| turn.own.underlay.of(family).as_ref());
+        let internal = Family::ALL
+            .into_iter()
+            .filter_map(|family| turn.own.peer.ends.of(family).internal);
         Self {
             names: Family::ALL.map(|family| family.device(settings.vni)).to_vec(),
-            links: underlays().map(|underlay| underlay.index).collect(),
+            links: underlays
+                .map(|underlay| underlay.index)
+                .chain(turn.tunnels.iter().copied())
+                .collect(),
             addresses: settings.underlay.iter().copied().chain(internal).collect(),
             ranges: turn.plan.owners.keys().copied().collect(),
         }
@@ -311,7 +328,11 @@ impl Driver {
     fn told(&mut self, turn: &Turn) {
         self.interest = Interest::of(turn, &self.settings);
         if turn.steps > 0 {
-            tracing::info!(steps = turn.steps, nodes = turn.plan.owners.len(), "pod network changed");
+            tracing::info!(
+                steps = turn.steps,
+                nodes = turn.plan.owners.len(),
+                "pod network changed"
+            );
         }
         for problem in turn.plan.problems.difference(&self.told) {
             let Problem { node, reason } = problem;
@@ -332,7 +353,9 @@ impl Driver {
         self.told.clone_from(&turn.plan.problems);
         self.fail(turn.failures.iter().cloned().collect());
         if let Some(mtu) = turn.plan.pod_mtu(&turn.own) {
-            self.sources.mtu.send_if_modified(|known| known.replace(mtu) != Some(mtu));
+            self.sources
+                .mtu
+                .send_if_modified(|known| known.replace(mtu) != Some(mtu));
         }
     }
 
@@ -356,10 +379,18 @@ impl Driver {
             return true;
         };
         let (body, params) = (Patch::Strategic(&patch), PatchParams::default());
-        match timeout(WRITE_DEADLINE, self.api.patch_status(&self.settings.node_name, &params, &body)).await {
+        match timeout(
+            WRITE_DEADLINE,
+            self.api.patch_status(&self.settings.node_name, &params, &body),
+        )
+        .await
+        {
             Ok(Ok(_)) => true,
             Ok(Err(error)) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "node's annotations not written, retrying");
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "node's annotations not written, retrying"
+                );
                 false
             }
             Err(_) => {

@@ -90,7 +90,9 @@ impl Settings {
         }
         for (i, cidr) in self.cluster_cidrs.iter().enumerate() {
             if cidr.prefix == 0 {
-                return Err(format!("clusterCIDRs[{i}]: {cidr}: nothing would be outside the cluster"));
+                return Err(format!(
+                    "clusterCIDRs[{i}]: {cidr}: nothing would be outside the cluster"
+                ));
             }
             if let Some(other) = self.cluster_cidrs[..i].iter().find(|other| other.overlaps(cidr)) {
                 return Err(format!("clusterCIDRs[{i}]: {cidr} overlaps {other}"));
@@ -99,7 +101,9 @@ impl Settings {
         for (i, addr) in self.underlay.iter().enumerate() {
             let is_second = self.underlay[..i].iter().any(|a| a.is_ipv4() == addr.is_ipv4());
             if is_second || addr.is_unspecified() || addr.is_loopback() || addr.is_multicast() {
-                return Err(format!("underlay[{i}]: {addr} must be one address of its family, of an interface"));
+                return Err(format!(
+                    "underlay[{i}]: {addr} must be one address of its family, of an interface"
+                ));
             }
         }
         if self.vni == 0 || self.vni > VNI_MAX {
@@ -134,7 +138,10 @@ mod tests {
             (|s| s.node_name.clear(), "nodeName"),
             (|s| s.cluster_cidrs.clear(), "clusterCIDRs:"),
             (|s| s.cluster_cidrs = cidrs(&["0.0.0.0/0"]), "clusterCIDRs[0]"),
-            (|s| s.cluster_cidrs = cidrs(&["10.0.0.0/8", "10.1.0.0/16"]), "clusterCIDRs[1]"),
+            (
+                |s| s.cluster_cidrs = cidrs(&["10.0.0.0/8", "10.1.0.0/16"]),
+                "clusterCIDRs[1]",
+            ),
             (|s| s.underlay = vec!["127.0.0.1".parse().unwrap()], "underlay[0]"),
             (
                 |s| s.underlay = vec!["10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap()],

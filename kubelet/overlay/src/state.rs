@@ -132,15 +132,18 @@ impl State {
     /// Makes this state hold of a family just what `other` holds.
     pub fn adopt(&mut self, family: Family, other: &Self) {
         self.devices.remove(&family);
-        self.devices.extend(other.devices.get(&family).map(|device| (family, *device)));
+        self.devices
+            .extend(other.devices.get(&family).map(|device| (family, *device)));
         self.addresses.retain(|(of, _)| *of != family);
-        self.addresses.extend(other.addresses.iter().filter(|(of, _)| *of == family));
+        self.addresses
+            .extend(other.addresses.iter().filter(|(of, _)| *of == family));
         self.neighbours.retain(|(of, _), _| *of != family);
         let neighbours = other.neighbours.iter().filter(|((of, _), _)| *of == family);
         self.neighbours.extend(neighbours.map(|(key, mac)| (*key, *mac)));
         self.forwarding.retain(|(of, _), _| *of != family);
         let forwarding = other.forwarding.iter().filter(|((of, _), _)| *of == family);
-        self.forwarding.extend(forwarding.map(|(key, hosts)| (*key, hosts.clone())));
+        self.forwarding
+            .extend(forwarding.map(|(key, hosts)| (*key, hosts.clone())));
         self.routes.retain(|range, _| range.is_v4() != family.is_v4());
         let routes = other.routes.iter().filter(|(range, _)| range.is_v4() == family.is_v4());
         self.routes.extend(routes.map(|(range, hop)| (*range, *hop)));

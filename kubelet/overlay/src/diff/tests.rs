@@ -81,7 +81,10 @@ fn take(state: &mut State, change: &Change) {
             }
             let old = state.routes.insert(*range, *hop);
             assert_eq!(old.is_some(), *replace);
-            assert!(!state.foreign.contains_key(range) || *replace, "somebody else's route is there");
+            assert!(
+                !state.foreign.contains_key(range) || *replace,
+                "somebody else's route is there"
+            );
         }
         Change::DeleteRoute(range, hop) => assert_eq!(state.routes.remove(range), Some(*hop)),
     }

@@ -59,7 +59,9 @@ fn own() -> Own {
 
 fn reasons(plan: &Plan) -> Vec<(&str, String)> {
     let reasons = plan.problems.iter();
-    reasons.map(|problem| (problem.node.as_str(), problem.reason.to_string())).collect()
+    reasons
+        .map(|problem| (problem.node.as_str(), problem.reason.to_string()))
+        .collect()
 }
 
 #[test]
@@ -128,17 +130,32 @@ fn a_node_that_is_wrong_is_named_and_the_others_are_not_harmed() {
         (|p| p.ranges.clear(), "it has no pod range"),
         (|p| p.ranges = vec![cidr("10.9.0.0/24")], "outside of the cluster's"),
         (|p| p.ranges = vec![cidr("10.244.0.0/15")], "outside of the cluster's"),
-        (|p| p.ranges = vec![cidr("10.244.0.128/25")], "overlaps 10.244.0.0/24 of node \"own\""),
-        (|p| p.ranges = vec![cidr("10.244.1.0/25")], "overlaps 10.244.1.0/24 of node \"good\""),
+        (
+            |p| p.ranges = vec![cidr("10.244.0.128/25")],
+            "overlaps 10.244.0.0/24 of node \"own\"",
+        ),
+        (
+            |p| p.ranges = vec![cidr("10.244.1.0/25")],
+            "overlaps 10.244.1.0/24 of node \"good\"",
+        ),
         (|p| p.ends.v4.public = None, "no address"),
-        (|p| p.ends.v4.public = Some(addr("10.244.9.7")), "contains the node address 10.244.9.7"),
-        (|p| p.ends.v4.public = Some(addr("192.0.2.1")), "192.0.2.1 is this node's"),
+        (
+            |p| p.ends.v4.public = Some(addr("10.244.9.7")),
+            "contains the node address 10.244.9.7",
+        ),
+        (
+            |p| p.ends.v4.public = Some(addr("192.0.2.1")),
+            "192.0.2.1 is this node's",
+        ),
         (|p| p.backend = Some("host-gw".into()), "its backend is \"host-gw\""),
         (|p| p.ends.v4.vni = Some(4096), "its VXLAN network is 4096"),
         (|p| p.ends.v4.mac = None, "not published the hardware address"),
         (|p| p.ends.v4.mac = Some(mac(1)), "is that of node \"own\""),
         (|p| p.ends.v4.mac = Some(mac(2)), "is that of node \"good\""),
-        (|p| (p.ranges, p.unreadable) = (Vec::new(), vec!["x".into()]), "\"x\" is no address range"),
+        (
+            |p| (p.ranges, p.unreadable) = (Vec::new(), vec!["x".into()]),
+            "\"x\" is no address range",
+        ),
     ];
     for (spoil, words) in cases {
         let mut bad = peer("bad", "10.244.9.0/24", "192.0.2.9", 9);

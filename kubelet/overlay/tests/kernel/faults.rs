@@ -5,7 +5,11 @@ use overlay::Backend;
 use serde_json::json;
 
 fn is_noticed(node: &Node, words: &str) -> bool {
-    node.notices.lock().unwrap().iter().any(|notice| notice.message.contains(words))
+    node.notices
+        .lock()
+        .unwrap()
+        .iter()
+        .any(|notice| notice.message.contains(words))
 }
 
 #[test]
@@ -17,7 +21,9 @@ fn a_deleted_device_is_made_again_with_its_hardware_address() {
     let (mac, index) = (of("address"), of("ifindex"));
     let (mut client, mut server) = connect(&b.pod, &a.pod, a.pod_address(true)).unwrap();
     a.namespace.ip("link delete flannel.1");
-    until("there is a new one", || of("ifindex").is_some_and(|new| Some(new) != index));
+    until("there is a new one", || {
+        of("ifindex").is_some_and(|new| Some(new) != index)
+    });
     echo(&mut client, &mut server).unwrap();
     assert_eq!(of("address"), mac);
     until_they_meet(&a, &b);
@@ -73,8 +79,12 @@ fn an_address_that_goes_away_takes_nothing_with_it() {
     let (a, b) = (lab.node(1), lab.node(2));
     until_they_meet(&a, &b);
     let index = a.namespace.link("flannel.1").unwrap()["ifindex"].clone();
-    lab.server.change("node-1", |node| node["status"]["addresses"][0]["address"] = json!("192.0.2.99"));
-    until("it is told", || is_noticed(&a, "no interface of this node has its address"));
+    lab.server.change("node-1", |node| {
+        node["status"]["addresses"][0]["address"] = json!("192.0.2.99")
+    });
+    until("it is told", || {
+        is_noticed(&a, "no interface of this node has its address")
+    });
     assert_eq!(a.namespace.link("flannel.1").unwrap()["ifindex"], index);
     until_they_meet(&a, &b);
 }
@@ -91,8 +101,12 @@ fn a_wrong_node_is_named_and_harms_nobody() {
         });
     }
     until_they_meet(&a, &b);
-    until("the overlap is told", || is_noticed(&a, "overlaps 10.244.2.0/24 of node \"node-2\""));
-    until("the stranger is told", || is_noticed(&a, "\"node-81\" is not in the pod network"));
+    until("the overlap is told", || {
+        is_noticed(&a, "overlaps 10.244.2.0/24 of node \"node-2\"")
+    });
+    until("the stranger is told", || {
+        is_noticed(&a, "\"node-81\" is not in the pod network")
+    });
     assert_eq!(a.namespace.ip("route show 172.16.0.0/24"), "");
     assert_eq!(a.namespace.ip("route show 10.244.2.128/25"), "");
 }
@@ -119,6 +133,8 @@ fn rules_that_were_flushed_are_written_again() {
     a.namespace.exec("nft flush ruleset");
     // Whatever makes it look: here its own link.
     a.namespace.ip("link set eth0 mtu 1400");
-    until("they are", || a.namespace.exec("nft list ruleset").contains("masquerade"));
+    until("they are", || {
+        a.namespace.exec("nft list ruleset").contains("masquerade")
+    });
     until("the pods' MTU follows", || *a.mtu.borrow() == Some(1400));
 }

@@ -106,7 +106,11 @@ impl Node {
     /// The address of its pod.
     pub(crate) fn pod_address(&self, v4: bool) -> IpAddr {
         let number = self.number;
-        let text = if v4 { format!("10.244.{number}.5") } else { format!("fd00:0:0:{number}::5") };
+        let text = if v4 {
+            format!("10.244.{number}.5")
+        } else {
+            format!("fd00:0:0:{number}::5")
+        };
         text.parse().unwrap()
     }
 
@@ -187,7 +191,10 @@ impl Lab {
     pub(crate) fn idle_node(&self, number: u32) -> Node {
         let (namespace, pod) = (Namespace::new("n"), Namespace::new("p"));
         let port = format!("port{number}");
-        self.wire.ip(&format!("link add {port} type veth peer name eth0 netns {}", namespace.name));
+        self.wire.ip(&format!(
+            "link add {port} type veth peer name eth0 netns {}",
+            namespace.name
+        ));
         self.wire.ip(&format!("link set {port} master br0 up"));
         namespace.ip("link set eth0 up");
         namespace.ip(&format!("addr add 192.0.2.{number}/24 dev eth0"));

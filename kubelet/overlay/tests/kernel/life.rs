@@ -10,8 +10,14 @@ const TUNNELS: [&str; 2] = ["flannel.1", "flannel-v6.1"];
 
 fn is_routed(node: &Node, other: &Node) -> bool {
     let number = other.number;
-    !node.namespace.ip(&format!("route show 10.244.{number}.0/24")).is_empty()
-        && !node.namespace.ip(&format!("-6 route show fd00:0:0:{number}::/64")).is_empty()
+    !node
+        .namespace
+        .ip(&format!("route show 10.244.{number}.0/24"))
+        .is_empty()
+        && !node
+            .namespace
+            .ip(&format!("-6 route show fd00:0:0:{number}::/64"))
+            .is_empty()
 }
 
 /// Everything a node's kernel holds that has to do with the network of several nodes.
@@ -44,8 +50,14 @@ fn pods_of_two_nodes_meet_through_a_tunnel() {
     }
     assert_eq!(*a.mtu.borrow(), Some(1430));
     let node = lab.server.node("node-1");
-    let mac = a.namespace.link("flannel.1").unwrap()["address"].as_str().unwrap().to_owned();
-    assert_eq!(annotation(&node, "backend-data"), Some(&*format!("{{\"VNI\":1,\"VtepMAC\":\"{mac}\"}}")));
+    let mac = a.namespace.link("flannel.1").unwrap()["address"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    assert_eq!(
+        annotation(&node, "backend-data"),
+        Some(&*format!("{{\"VNI\":1,\"VtepMAC\":\"{mac}\"}}"))
+    );
     assert_eq!(annotation(&node, "public-ip"), Some("192.0.2.1"));
     let condition = &node.status.unwrap().conditions.unwrap()[0];
     assert_eq!((&*condition.type_, &*condition.status), ("NetworkUnavailable", "False"));
@@ -61,7 +73,9 @@ fn what_leaves_the_cluster_gets_the_nodes_address() {
         for (outside, node) in [("192.0.2.254", "192.0.2.1"), ("2001:db8::fe", "2001:db8::1")] {
             let (outside, node): (IpAddr, IpAddr) = (outside.parse().unwrap(), node.parse().unwrap());
             // The wire has no way back to a pod: nothing comes of it without the node's address.
-            until("a pod reaches what is outside", || talk(&a.pod, &lab.wire, outside).is_ok());
+            until("a pod reaches what is outside", || {
+                talk(&a.pod, &lab.wire, outside).is_ok()
+            });
             assert_eq!(talk(&a.pod, &lab.wire, outside).unwrap(), node);
         }
     }
@@ -132,7 +146,9 @@ fn another_backend_takes_the_place_of_the_first() {
         }
         let is_tunnel = backend == Backend::Vxlan;
         until("the tunnels are as they should be", || {
-            TUNNELS.iter().all(|device| a.namespace.link(device).is_some() == is_tunnel)
+            TUNNELS
+                .iter()
+                .all(|device| a.namespace.link(device).is_some() == is_tunnel)
         });
         until_they_meet(&a, &b);
     }
