@@ -38,13 +38,14 @@ install_binaries() {
 # profile_of_cluster: which profile the cluster's binaries are of; nothing without a cluster.
 profile_of_cluster() { cat "$DATA/bin/profile" 2>/dev/null || true; }
 
-# restart_if_changed NAME: stops NAME when it was started from something older.
+# restart_if_changed NAME: stops NAME when it was started from something older. What has changed for all nodes' has for
+# NAME-NUMBER.
 restart_if_changed() {
     local name
     for name in "${CHANGED[@]}"; do
-        if [[ $name = "$1" ]] && running "$1" >/dev/null; then
+        if [[ $name = "$1" || $name = "${1%-[0-9]*}" ]] && running "$1" >/dev/null; then
             say "$1 has changed: restarting it"
-            stop "$1" 20
+            stop_one "$1" 20
         fi
     done
 }
@@ -74,7 +75,8 @@ wait_for() {
 }
 
 kubectl_admin() { kubectl --kubeconfig "$ADMIN_KUBECONFIG" --request-timeout 10s "$@"; }
-ctr_ours() { ctr --address "$CONTAINERD_SOCKET" --namespace k8s.io "$@"; }
+# The chosen node's.
+ctr_ours() { ctr --address "${N_SOCKET:-$CONTAINERD_SOCKET}" --namespace k8s.io "$@"; }
 
 # ensure_kubectl: the machine's own, else the official binary, else Debian's.
 ensure_kubectl() {
@@ -94,10 +96,10 @@ ensure_kubectl() {
 
 write_containerd_config() {
     # Version 2 is what containerd 1.6 reads; 2.x converts it while loading.
-    put "$DATA/containerd/config.toml" containerd <<EOF
+    put "$N_DATA/containerd/config.toml" "containerd$N_SUFFIX" <<EOF
 version = 2
-root = "$DATA/containerd/root"
-state = "$DATA/containerd/state"
+root = "$N_DATA/containerd/root"
+state = "$N_DATA/containerd/state"
 disabled_plugins = [
   "io.containerd.snapshotter.v1.aufs", "io.containerd.snapshotter.v1.blockfile", "io.containerd.snapshotter.v1.btrfs",
   "io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.zfs", "io.containerd.internal.v1.opt",
@@ -105,7 +107,7 @@ disabled_plugins = [
 ]
 
 [grpc]
-address = "$CONTAINERD_SOCKET"
+address = "$N_SOCKET"
 
 [debug]
 level = "warn"
@@ -124,71 +126,79 @@ default_runtime_name = "runc"
 runtime_type = "io.containerd.runc.v2"
 
 [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
-Root = "$DATA/containerd/runc"
+Root = "$N_DATA/containerd/runc"
 SystemdCgroup = false
 
 [plugins."io.containerd.grpc.v1.cri".registry]
-config_path = "$DATA/containerd/certs.d"
+config_path = "$N_DATA/containerd/certs.d"
 
 [plugins."io.containerd.grpc.v1.cri".cni]
-bin_dir = "$DATA/cni/bin"
-conf_dir = "$DATA/cni/net.d"
+bin_dir = "$N_DATA/cni/bin"
+conf_dir = "$N_DATA/cni/net.d"
 EOF
     # Every registry is asked through the mirror first: what it does not have goes to the registry itself.
-    mkdir -p "$DATA/containerd/certs.d/_default"
-    cat >"$DATA/containerd/certs.d/_default/hosts.toml" <<EOF
-[host."http://127.0.0.1:$MIRROR_PORT"]
+    mkdir -p "$N_DATA/containerd/certs.d/_default"
+    cat >"$N_DATA/containerd/certs.d/_default/hosts.toml" <<EOF
+[host."http://$MIRROR_HOST:$MIRROR_PORT"]
 capabilities = ["pull", "resolve"]
 EOF
 }
 
 start_containerd() {
     write_containerd_config
-    restart_if_changed containerd
+    restart_if_changed "containerd$N_SUFFIX"
     # Its shims are found by the search path.
     if [[ -n ${SKIFF_CONTAINERD:-} ]]; then
         [[ -x $SKIFF_CONTAINERD/containerd ]] || die "SKIFF_CONTAINERD=$SKIFF_CONTAINERD: there is no containerd in this directory"
         PATH=$SKIFF_CONTAINERD:$PATH
     fi
-    start containerd containerd --config "$DATA/containerd/config.toml"
-    wait_for 60 containerd "containerd does not answer on $CONTAINERD_SOCKET" ctr_ours version
-    restart_if_changed imagetool
-    start imagetool "$DATA/bin/imagetool" serve --layout "$IMAGES/layout" --listen "127.0.0.1:$MIRROR_PORT"
-    wait_for 60 imagetool "the image mirror does not answer on port $MIRROR_PORT" curl -fs --max-time 2 "http://127.0.0.1:$MIRROR_PORT/v2/"
+    start "containerd$N_SUFFIX" "${ENTER[@]}" containerd --config "$N_DATA/containerd/config.toml"
+    wait_for 60 "containerd$N_SUFFIX" "containerd of node $N_NAME does not answer on $N_SOCKET" ctr_ours version
+}
+
+# start_mirror NAME ADDRESS: the images, for the runtimes that reach it there.
+start_mirror() {
+    restart_if_changed "$1"
+    start "$1" "$DATA/bin/imagetool" serve --layout "$IMAGES/layout" --listen "$2:$MIRROR_PORT"
+    wait_for 60 "$1" "the image mirror does not answer on $2:$MIRROR_PORT" curl -fs --max-time 2 "http://$2:$MIRROR_PORT/v2/"
 }
 
 import_images() {
     local key
     key=$(cat "$IMAGES/key")
-    [[ $(cat "$DATA/containerd/imported" 2>/dev/null) = "$key" ]] && return 0
-    say "importing images"
-    ctr_ours images import "$IMAGES/images.tar" >"$DATA/log/import.log" 2>&1 || {
-        cat "$DATA/log/import.log" >&2
+    [[ $(cat "$N_DATA/containerd/imported" 2>/dev/null) = "$key" ]] && return 0
+    say "importing images on node $N_NAME"
+    ctr_ours images import "$IMAGES/images.tar" >"$DATA/log/import$N_SUFFIX.log" 2>&1 || {
+        cat "$DATA/log/import$N_SUFFIX.log" >&2
         die "importing images failed"
     }
-    echo "$key" >"$DATA/containerd/imported"
+    echo "$key" >"$N_DATA/containerd/imported"
 }
 
 api_ready() { [[ -s $ADMIN_KUBECONFIG ]] && kubectl_admin get --raw /readyz; }
 
 start_controlplane() {
+    local flags=()
+    # Other nodes, and their pods, reach it by the bridge.
+    if ((NODES > 1)); then flags+=(--advertise-address "$(node_address 1)"); fi
+    put "$DATA/run/controlplane.flags" controlplane <<<"${flags[*]}"
     restart_if_changed controlplane
     start controlplane "$DATA/bin/controlplane" --data-dir "$DATA/controlplane" --bind-address 0.0.0.0 --secure-port "$API_PORT" \
-        --service-cluster-ip-range "$SERVICE_CIDR" --cluster-cidr "$POD_CIDR"
+        --service-cluster-ip-range "$SERVICE_CIDR" --cluster-cidr "$POD_CIDR" "${flags[@]}"
     wait_for 60 controlplane "the API server does not become ready on port $API_PORT" api_ready
 }
 
 write_kubelet_config() {
-    put "$DATA/kubelet/config.yaml" kubelet <<EOF
+    put "$N_DATA/kubelet/config.yaml" "kubelet$N_SUFFIX" <<EOF
 apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
-containerRuntimeEndpoint: unix://$CONTAINERD_SOCKET
+containerRuntimeEndpoint: unix://$N_SOCKET
 cgroupDriver: cgroupfs
-cgroupRoot: $CGROUP
+cgroupRoot: $N_CGROUP
 failCgroupV1: false
 failSwapOn: false
-podLogsDir: $DATA/kubelet/pod-logs
-staticPodPath: $DATA/kubelet/manifests
+podLogsDir: $N_DATA/kubelet/pod-logs
+staticPodPath: $N_DATA/kubelet/manifests
 clusterDomain: cluster.local
 port: $KUBELET_PORT
 readOnlyPort: 0
@@ -213,13 +223,10 @@ authorization:
 EOF
 }
 
-# cgroup_mounts: every hierarchy's mount point, version 1 and 2.
-cgroup_mounts() { awk '$3 == "cgroup" || $3 == "cgroup2" { print $2 }' /proc/mounts; }
-
 make_cgroup_root() {
     local mount controller controllers
     for mount in $(cgroup_mounts); do
-        mkdir -p "$mount$CGROUP"
+        mkdir -p "$mount$N_CGROUP"
         # Version 2: a controller must be handed down before a group has its files.
         if [[ -f $mount/cgroup.subtree_control ]]; then
             read -ra controllers <"$mount/cgroup.controllers"
@@ -228,32 +235,33 @@ make_cgroup_root() {
             done
         fi
         # A cpuset of version 1 takes no process until it has CPUs and memory nodes.
-        if [[ -f $mount$CGROUP/cpuset.cpus && -f $mount/cpuset.sched_load_balance ]]; then
-            cat "$mount/cpuset.cpus" >"$mount$CGROUP/cpuset.cpus"
-            cat "$mount/cpuset.mems" >"$mount$CGROUP/cpuset.mems"
+        if [[ -f $mount$N_CGROUP/cpuset.cpus && -f $mount/cpuset.sched_load_balance ]]; then
+            cat "$mount/cpuset.cpus" >"$mount$N_CGROUP/cpuset.cpus"
+            cat "$mount/cpuset.mems" >"$mount$N_CGROUP/cpuset.mems"
         fi
     done
 }
 
 node_ready() {
-    [[ $(kubectl_admin get node "$NODE" -o 'jsonpath={.status.conditions[?(@.type=="Ready")].status}') = True ]]
+    [[ $(kubectl_admin get node "$N_NAME" -o 'jsonpath={.status.conditions[?(@.type=="Ready")].status}') = True ]]
 }
 
 start_kubelet() {
     write_kubelet_config
     make_cgroup_root
-    local kubeconfig=$DATA/kubelet/kubeconfig bootstrap=$DATA/kubelet/bootstrap.kubeconfig
+    local kubeconfig=$N_DATA/kubelet/kubeconfig bootstrap=$N_DATA/kubelet/bootstrap.kubeconfig
     # Credentials of another CA (after a purge of the control plane's data alone) are of no use. A token gets new ones.
     if [[ ! -s $kubeconfig || $DATA/controlplane/pki/ca.crt -nt $kubeconfig ]]; then
-        rm -f "$kubeconfig" "$DATA"/kubelet/pki/kubelet-client-*
+        rm -f "$kubeconfig" "$N_DATA"/kubelet/pki/kubelet-client-*
         (umask 077 && "$DATA/bin/controlplane" token --data-dir "$DATA/controlplane" --ttl 1h \
-            --server "https://127.0.0.1:$API_PORT" >"$bootstrap") || die "controlplane token failed"
-        CHANGED+=(kubelet)
+            --server "https://$API_HOST:$API_PORT" >"$bootstrap") || die "controlplane token failed"
+        CHANGED+=("kubelet$N_SUFFIX")
     fi
-    restart_if_changed kubelet
-    start kubelet "$DATA/bin/kubelet" --config "$DATA/kubelet/config.yaml" --kubeconfig "$kubeconfig" --bootstrap-kubeconfig "$bootstrap" --hostname-override "$NODE" \
-        --root-dir "$DATA/kubelet/root" --cert-dir "$DATA/kubelet/pki" --cni-conf-dir "$DATA/cni/net.d" --cni-bin-dir "$DATA/cni/bin"
-    wait_for 90 kubelet "node $NODE does not become Ready: $(kubectl_admin get node "$NODE" -o wide 2>&1 || true)" node_ready
+    put "$N_DATA/run/kubelet.flags" "kubelet$N_SUFFIX" <<<"${NETWORK_FLAGS[*]}"
+    restart_if_changed "kubelet$N_SUFFIX"
+    start "kubelet$N_SUFFIX" "${ENTER[@]}" "$DATA/bin/kubelet" --config "$N_DATA/kubelet/config.yaml" --kubeconfig "$kubeconfig" --bootstrap-kubeconfig "$bootstrap" --hostname-override "$N_NAME" \
+        --root-dir "$N_DATA/kubelet/root" --cert-dir "$N_DATA/kubelet/pki" --cni-conf-dir "$N_DATA/cni/net.d" --cni-bin-dir "$N_DATA/cni/bin" "${NETWORK_FLAGS[@]}"
+    wait_for 90 "kubelet$N_SUFFIX" "node $N_NAME does not become Ready: $(kubectl_admin get node "$N_NAME" -o wide 2>&1 || true)" node_ready
 }
 
 milliseconds() { date +%s%3N; }

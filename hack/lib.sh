@@ -11,9 +11,9 @@ DATA=${SKIFF_DATA:-$ROOT/.data}
 case $DATA in /*) ;; *) DATA=$PWD/$DATA ;; esac
 
 # Settings of a cluster: the environment's when it is started first, then those it was started with (kept in DATA).
-SETTINGS=(NODE API_PORT KUBELET_PORT HEALTHZ_PORT MIRROR_PORT POD_CIDR SERVICE_CIDR CGROUP)
+SETTINGS=(NODE API_PORT KUBELET_PORT HEALTHZ_PORT MIRROR_PORT POD_CIDR SERVICE_CIDR CGROUP NODE_CIDR)
 # Those that a running cluster may be given anew.
-CHANGEABLE_SETTINGS=(MAX_PODS)
+CHANGEABLE_SETTINGS=(MAX_PODS NODES POD_NETWORK)
 load_settings() {
     local name variable
     # shellcheck disable=SC1091
@@ -26,7 +26,10 @@ load_settings() {
     POD_CIDR=${POD_CIDR:-${SKIFF_POD_CIDR:-10.244.0.0/16}}
     SERVICE_CIDR=${SERVICE_CIDR:-${SKIFF_SERVICE_CIDR:-10.96.0.0/16}}
     CGROUP=${CGROUP:-${SKIFF_CGROUP:-/skiff}}
+    NODE_CIDR=${NODE_CIDR:-${SKIFF_NODE_CIDR:-192.168.97.0/24}}
     MAX_PODS=${SKIFF_MAX_PODS:-${MAX_PODS:-110}}
+    NODES=${SKIFF_NODES:-${NODES:-1}}
+    POD_NETWORK=${SKIFF_POD_NETWORK:-${POD_NETWORK:-vxlan}}
     for name in "${SETTINGS[@]}"; do
         variable=SKIFF_$name
         if [[ -n ${!variable:-} && ${!variable} != "${!name}" ]]; then
@@ -56,6 +59,8 @@ need_root() { [[ $(id -u) = 0 ]] || die "$(basename "$0") must run as root: it s
 . "$ROOT/hack/packages.sh"
 # shellcheck source=build.sh
 . "$ROOT/hack/build.sh"
+# shellcheck source=nodes.sh
+. "$ROOT/hack/nodes.sh"
 
 # until_true SECONDS COMMAND...: runs the command until it succeeds; fails after SECONDS.
 until_true() {
@@ -67,12 +72,14 @@ until_true() {
     done
 }
 
-# is_ours PID: the process has an argument inside DATA; all of ours have, and nobody else's.
+# is_ours PID: the process has an argument inside OURS, which is DATA unless only a node's are meant; all of ours have, and
+# nobody else's.
+OURS=$DATA
 is_ours() {
     local argument
     [[ -r /proc/$1/cmdline ]] || return 1
     while IFS= read -r -d '' argument; do
-        case $argument in "$DATA"/* | --*="$DATA"/*) return 0 ;; esac
+        case $argument in "$OURS" | "$OURS"/* | --*="$OURS"/*) return 0 ;; esac
     done <"/proc/$1/cmdline" 2>/dev/null
     return 1
 }
@@ -136,6 +143,13 @@ process_gone() {
 stop() {
     local pid
     for pid in $(our_processes "$1"); do stop_process "$pid" "$2"; done
+    rm -f "$DATA/run/$1.pid"
+}
+
+# stop_one NAME SECONDS: stops our process NAME, by its pid file.
+stop_one() {
+    local pid
+    pid=$(running "$1") && stop_process "$pid" "$2"
     rm -f "$DATA/run/$1.pid"
 }
 

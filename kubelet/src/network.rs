@@ -59,23 +59,47 @@ pub enum Outcome {
     Foreign(PathBuf),
 }
 
+/// What a network of several nodes changes in the configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shape {
+    /// Whether each pod's rules masquerade what leaves its own range. Off where rules for the node do it for what leaves the
+    /// cluster: between nodes a pod's address must stay.
+    pub masquerade: bool,
+    /// MTU of pods' interfaces in bytes, smaller than the host's where packets travel inside others; 0 is the kernel's choice.
+    pub mtu: u32,
+}
+
+impl Default for Shape {
+    /// A node by itself.
+    fn default() -> Self {
+        Self {
+            masquerade: true,
+            mtu: 0,
+        }
+    }
+}
+
 /// The configuration list of a network on this bridge over these ranges; `portmap` adds host ports to the chain. Pure.
-pub fn conflist(bridge: &str, pod_cidrs: &[String], portmap: bool) -> Value {
+pub fn conflist(bridge: &str, pod_cidrs: &[String], portmap: bool, shape: Shape) -> Value {
     let ranges: Vec<Value> = pod_cidrs.iter().map(|cidr| json!([{ "subnet": cidr }])).collect();
     let routes: Vec<Value> = pod_cidrs
         .iter()
         .map(|cidr| json!({ "dst": if cidr.contains(':') { "::/0" } else { "0.0.0.0/0" } }))
         .collect();
-    let mut plugins = vec![json!({
+    let mut first = json!({
         "type": "bridge",
         "bridge": bridge,
         "isGateway": true,
-        "ipMasq": true,
+        "ipMasq": shape.masquerade,
         // By netlink: no iptables program is started for each pod, and garbage collection finds the rules.
         "ipMasqBackend": "nftables",
         "hairpinMode": true,
         "ipam": { "type": "host-local", "ranges": ranges, "routes": routes },
-    })];
+    });
+    if shape.mtu != 0 {
+        first["mtu"] = json!(shape.mtu);
+    }
+    let mut plugins = vec![first];
     if portmap {
         plugins.push(json!({ "type": "portmap", "capabilities": { "portMappings": true } }));
     }
@@ -119,7 +143,17 @@ async fn answers(plugin: &Path) -> bool {
 
 /// Writes the configuration for these ranges unless another one is there. The file appears whole or not at all.
 pub async fn ensure(conf_dir: &Path, bin_dir: &Path, pod_cidrs: &[String]) -> Result<Outcome, NetworkError> {
-    ensure_beside(&bridge::present(), conf_dir, bin_dir, pod_cidrs).await
+    ensure_shaped(conf_dir, bin_dir, pod_cidrs, Shape::default()).await
+}
+
+/// The same in another shape. Pods that run keep what they were made with.
+pub async fn ensure_shaped(
+    conf_dir: &Path,
+    bin_dir: &Path,
+    pod_cidrs: &[String],
+    shape: Shape,
+) -> Result<Outcome, NetworkError> {
+    ensure_beside(&bridge::present(), conf_dir, bin_dir, pod_cidrs, shape).await
 }
 
 /// Does so on a host whose interfaces have these addresses.
@@ -128,6 +162,7 @@ async fn ensure_beside(
     conf_dir: &Path,
     bin_dir: &Path,
     pod_cidrs: &[String],
+    shape: Shape,
 ) -> Result<Outcome, NetworkError> {
     let directory = |source| NetworkError::Directory {
         path: conf_dir.to_owned(),
@@ -139,7 +174,7 @@ async fn ensure_beside(
     }
     let portmap = answers(&bin_dir.join("portmap")).await;
     let ranges: Vec<bridge::Net> = pod_cidrs.iter().filter_map(|cidr| bridge::parse(cidr)).collect();
-    let mut list = conflist(&bridge::choose(interfaces, &ranges), pod_cidrs, portmap);
+    let mut list = conflist(&bridge::choose(interfaces, &ranges), pod_cidrs, portmap, shape);
     let path = conf_dir.join(FILE_NAME);
     let have = fs::read_to_string(&path).unwrap_or_default();
     bridge::remember(&mut list, &serde_json::from_str(&have).unwrap_or_default());
@@ -173,7 +208,12 @@ mod tests {
 
     #[test]
     fn both_families_get_a_range_and_a_route() {
-        let list = conflist("cni0", &["10.1.0.0/24".into(), "fd00::/64".into()], true);
+        let list = conflist(
+            "cni0",
+            &["10.1.0.0/24".into(), "fd00::/64".into()],
+            true,
+            Shape::default(),
+        );
         assert_eq!(
             list["plugins"][0]["ipam"]["ranges"],
             json!([[{"subnet": "10.1.0.0/24"}], [{"subnet": "fd00::/64"}]])
@@ -184,11 +224,20 @@ mod tests {
         );
         assert_eq!(list["plugins"][1]["capabilities"]["portMappings"], true);
         assert_eq!(
-            conflist("cni0", &["10.1.0.0/24".into()], false)["plugins"]
+            conflist("cni0", &["10.1.0.0/24".into()], false, Shape::default())["plugins"]
                 .as_array()
                 .map(Vec::len),
             Some(1)
         );
+        assert_eq!(list["plugins"][0]["ipMasq"], true);
+        assert_eq!(list["plugins"][0].get("mtu"), None);
+        let shape = Shape {
+            masquerade: false,
+            mtu: 1450,
+        };
+        let list = conflist("cni0", &["10.1.0.0/24".into()], false, shape);
+        assert_eq!(list["plugins"][0]["ipMasq"], false);
+        assert_eq!(list["plugins"][0]["mtu"], 1450);
     }
 
     #[tokio::test]
@@ -229,7 +278,7 @@ mod tests {
             ("10.2.0.0/24", "cni1"),
             ("10.1.0.0/24", "cni0"),
         ] {
-            let outcome = ensure_beside(&interfaces, &conf, &bin, &[cidr.to_owned()]).await;
+            let outcome = ensure_beside(&interfaces, &conf, &bin, &[cidr.to_owned()], Shape::default()).await;
             assert_eq!(outcome.expect("written"), Outcome::Ours);
             let text = fs::read_to_string(conf.join(FILE_NAME)).expect("file");
             let list: Value = serde_json::from_str(&text).expect("JSON");

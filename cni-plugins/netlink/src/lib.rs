@@ -7,6 +7,8 @@
 //! | [`codec`], [`wire`] | building and reading messages (pure), and the kernel's numbers |
 //! | [`socket`] | the one blocking socket, with retries for interrupted dumps |
 //! | [`link`], [`address`], [`route`], [`traffic`], [`conntrack`] | the messages this project needs |
+//! | [`vxlan`], [`neighbour`], [`marked_route`] | tunnels, whom they lead to, and routes that say whose they are |
+//! | [`monitor`] | what the kernel tells of changes |
 //! | [`nft`] | nf_tables: a pure codec, batches, listing of rules |
 //! | [`netns`] | network namespaces: checks, and work done inside one |
 //! | [`sysctl`] | kernel switches under `/proc/sys/net` |
@@ -19,6 +21,9 @@ pub mod codec;
 pub mod conntrack;
 pub mod errno;
 pub mod link;
+pub mod marked_route;
+pub mod monitor;
+pub mod neighbour;
 pub mod netns;
 pub mod nft;
 pub mod route;
@@ -26,6 +31,7 @@ pub mod socket;
 mod sys;
 pub mod sysctl;
 pub mod traffic;
+pub mod vxlan;
 pub mod wire;
 
 pub use socket::{Error, Protocol, Socket};

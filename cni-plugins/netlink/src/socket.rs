@@ -130,6 +130,22 @@ impl Socket {
         crate::sys::carrier(self.descriptor.as_fd(), interface)
     }
 
+    /// Whether `interface` leaves the checksums of what it sends to hardware, or to whoever needs them.
+    ///
+    /// # Errors
+    /// The kernel's: there is no such interface, or it cannot tell.
+    pub fn transmit_checksum_offload(&self, interface: &str) -> io::Result<bool> {
+        crate::sys::transmit_checksum_offload(self.descriptor.as_fd(), interface)
+    }
+
+    /// Switches that on or off.
+    ///
+    /// # Errors
+    /// The kernel's: there is no such interface, or it cannot.
+    pub fn set_transmit_checksum_offload(&self, interface: &str, on: bool) -> io::Result<()> {
+        crate::sys::set_transmit_checksum_offload(self.descriptor.as_fd(), interface, on)
+    }
+
     /// Closes the socket without waiting. Closing a netfilter socket waits until the kernel has freed all deleted rules,
     /// some ten milliseconds. So the descriptor is left in a message no one can receive any more, in the queue of a socket
     /// that only this message refers to; the kernel's collector of such sockets closes both, in its own time. Where this

@@ -102,3 +102,33 @@ pub const RTN_UNICAST: u8 = 1;
 pub const RT_SCOPE_LINK: u8 = 253;
 pub const RT_SCOPE_HOST: u8 = 254;
 pub const RT_SCOPE_NOWHERE: u8 = 255;
+
+pub const RTM_NEWNEIGH: u16 = 28;
+pub const RTM_DELNEIGH: u16 = 29;
+pub const RTM_GETNEIGH: u16 = 30;
+pub const NDA_DST: u16 = 1;
+pub const NDA_LLADDR: u16 = 2;
+pub const NDA_IFINDEX: u16 = 8;
+pub const NUD_PERMANENT: u16 = 0x80;
+pub const NTF_SELF: u8 = 0x02;
+
+pub const RTNH_F_ONLINK: u32 = 4;
+pub const RTPROT_KERNEL: u8 = 2;
+
+pub const IFLA_VXLAN_ID: u16 = 1;
+pub const IFLA_VXLAN_GROUP: u16 = 2;
+pub const IFLA_VXLAN_LINK: u16 = 3;
+pub const IFLA_VXLAN_LOCAL: u16 = 4;
+pub const IFLA_VXLAN_LEARNING: u16 = 7;
+pub const IFLA_VXLAN_L2MISS: u16 = 13;
+pub const IFLA_VXLAN_PORT: u16 = 15;
+pub const IFLA_VXLAN_GROUP6: u16 = 16;
+pub const IFLA_VXLAN_LOCAL6: u16 = 17;
+pub const IFLA_VXLAN_GBP: u16 = 23;
+
+/// Multicast groups of rtnetlink, as bits.
+pub const RTMGRP_LINK: u32 = 0x1;
+pub const RTMGRP_IPV4_IFADDR: u32 = 0x10;
+pub const RTMGRP_IPV4_ROUTE: u32 = 0x40;
+pub const RTMGRP_IPV6_IFADDR: u32 = 0x100;
+pub const RTMGRP_IPV6_ROUTE: u32 = 0x400;

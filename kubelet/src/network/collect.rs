@@ -224,7 +224,12 @@ mod tests {
             reservation("10.2.0.4", "foreign", "eth0", 600),
             reservation("fd00::5", "old6", "eth0", 600),
         ];
-        let list = super::super::conflist("cni0", &["10.1.0.0/24".to_owned(), "fd00::/64".to_owned()], false);
+        let list = super::super::conflist(
+            "cni0",
+            &["10.1.0.0/24".to_owned(), "fd00::/64".to_owned()],
+            false,
+            super::super::Shape::default(),
+        );
         let valid = valid_attachments(&["known".to_owned().into()], &bridge::ranges(&list), &reservations);
         let pairs: Vec<(&str, &str)> = valid
             .iter()
@@ -266,7 +271,12 @@ mod tests {
         let dir = tempfile::tempdir().expect("temp dir");
         let path = |name: &str| dir.path().join(name);
         fs::create_dir(path("bin")).expect("dir");
-        let list = super::super::conflist("cni0", &["10.1.0.0/24".to_owned()], true);
+        let list = super::super::conflist(
+            "cni0",
+            &["10.1.0.0/24".to_owned()],
+            true,
+            super::super::Shape::default(),
+        );
         fs::write(path(FILE_NAME), list.to_string()).expect("conflist");
         let put = |name: &str, script: String| {
             fs::write(path("bin").join(name), script).expect("plugin");

@@ -1,0 +1,312 @@
+//! Looking at the kernel: where this node's addresses are, and what there is of the overlay's. Changing it is [`crate::apply`]'s.
+//!
+//! A [`Kernel`] belongs to the network namespace of the thread that opened it. What it found, and made of it, it remembers: a
+//! node that comes or goes costs its own steps, not a look at everything.
+
+use crate::apply;
+use crate::diff::{conflicts, diff};
+use crate::masquerade;
+use crate::peer::Peer;
+use crate::plan::{Own, Plan, Problem, Reason, Underlay, plan};
+use crate::settings::Settings;
+use crate::state::{ALIAS, Device, Each, Family, Hop, PROTOCOL, Port, State};
+use netlink::address::Address;
+use netlink::cidr::Cidr;
+use netlink::link::{Link, Mac, Target};
+use netlink::marked_route::{self, MarkedRoute};
+use netlink::neighbour::Table;
+use netlink::wire::RTPROT_KERNEL;
+use netlink::{Protocol, Socket, sysctl};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// `RT_SCOPE_UNIVERSE`: an address that counts everywhere.
+const SCOPE_GLOBAL: u8 = 0;
+
+/// The kernel's network.
+pub struct Kernel {
+    socket: Socket,
+    settings: Arc<Settings>,
+    /// Hardware addresses for tunnels that never had one.
+    spare: Each<Mac>,
+    known: Option<Known>,
+}
+
+/// What is remembered.
+struct Known {
+    own: Own,
+    state: State,
+    /// Indices of the tunnel devices.
+    devices: BTreeMap<Family, u32>,
+    rules: Vec<String>,
+}
+
+/// What became of a turn.
+#[derive(Debug)]
+pub struct Turn {
+    /// This node as it was found.
+    pub own: Own,
+    /// What was to be.
+    pub plan: Plan,
+    /// What could not be done, in words; to be tried again.
+    pub failures: Vec<String>,
+    /// How many steps were taken.
+    pub steps: usize,
+    /// Indices of the tunnel devices.
+    pub tunnels: Vec<u32>,
+}
+
+impl Kernel {
+    /// Opens the calling thread's namespace. `spare` are hardware addresses nobody else has.
+    ///
+    /// # Errors
+    /// There is no netlink socket to be had.
+    pub fn open(settings: Arc<Settings>, spare: Each<Mac>) -> Result<Self, netlink::Error> {
+        Ok(Self {
+            socket: Socket::open(Protocol::Route)?,
+            settings,
+            spare,
+            known: None,
+        })
+    }
+
+    /// Makes the kernel hold what the nodes ask for. Looks at everything first if `look`, or where it does not know.
+    ///
+    /// # Errors
+    /// The kernel could not be looked at; nothing was changed.
+    pub fn turn(&mut self, own: &Peer, peers: &BTreeMap<String, Peer>, look: bool) -> Result<Turn, netlink::Error> {
+        let known = self.known.take().filter(|known| !look && known.own.peer == *own);
+        let (known, looked) = match known {
+            Some(known) => (known, false),
+            None => (self.look(own)?, true),
+        };
+        let Known {
+            own,
+            state: found,
+            mut devices,
+            rules: had_rules,
+        } = known;
+        let mut plan = plan(&self.settings, &own, peers.values());
+        for family in &plan.held {
+            plan.state.adopt(*family, &found);
+        }
+        for range in conflicts(&plan.state, &found) {
+            plan.state.routes.remove(&range);
+            let node = plan.owners.get(&range).cloned().unwrap_or_default();
+            let reason = Reason::ForeignRoute(range);
+            plan.problems.insert(Problem { node, reason });
+        }
+        let changes = diff(&plan.state, &found);
+        let mut failures = apply::apply(&mut self.socket, self.settings.vni, &mut devices, &changes);
+        let ranges: Vec<Cidr> = Family::ALL
+            .into_iter()
+            .filter_map(|family| own.peer.range(family))
+            .collect();
+        let rules = masquerade::rules(&self.settings, &ranges);
+        let texts: Vec<String> = rules.iter().map(|rule| rule.comment.clone()).collect();
+        if looked || texts != had_rules {
+            failures.extend(switches(&ranges));
+            failures.extend(
+                masquerade::ensure(&rules)
+                    .err()
+                    .map(|error| crate::apply::chain(&error)),
+            );
+        }
+        let tunnels = devices.values().copied().collect();
+        if failures.is_empty() {
+            let foreign = found.foreign;
+            let state = State {
+                foreign,
+                ..plan.state.clone()
+            };
+            self.known = Some(Known {
+                own: own.clone(),
+                state,
+                devices,
+                rules: texts,
+            });
+        }
+        let steps = changes.len();
+        Ok(Turn {
+            own,
+            plan,
+            failures,
+            steps,
+            tunnels,
+        })
+    }
+
+    fn look(&mut self, peer: &Peer) -> Result<Known, netlink::Error> {
+        let links = self.socket.links()?;
+        let addresses = self.socket.all_addresses()?;
+        let (state, devices) = self.found(&links, &addresses)?;
+        let mut own = Own {
+            peer: peer.clone(),
+            underlay: Each::default(),
+            macs: self.spare,
+        };
+        for family in Family::ALL {
+            let set = self.settings.underlay.iter().find(|addr| Family::of(addr) == family);
+            let address = set.copied().or(peer.ends.of(family).internal);
+            *own.underlay.of_mut(family) = address.and_then(|address| underlay(address, &links, &addresses, &devices));
+            // What others were told counts; then what the device has, which they may have been told.
+            let present = state.devices.get(&family).map(|device| device.mac);
+            if let Some(mac) = peer.ends.of(family).mac.or(present) {
+                *own.macs.of_mut(family) = mac;
+            }
+        }
+        Ok(Known {
+            own,
+            state,
+            devices,
+            rules: Vec::new(),
+        })
+    }
+
+    /// What there is of the overlay's.
+    fn found(
+        &mut self,
+        links: &[Link],
+        addresses: &[Address],
+    ) -> Result<(State, BTreeMap<Family, u32>), netlink::Error> {
+        let mut state = State::default();
+        let mut devices = BTreeMap::new();
+        for family in Family::ALL {
+            let name = family.device(self.settings.vni);
+            let Some(link) = links.iter().find(|link| link.name == name) else {
+                continue;
+            };
+            let Some(vxlan) = self.socket.vxlan(&name)? else {
+                continue;
+            };
+            let device = Device {
+                vxlan,
+                mac: Mac(link.mac.unwrap_or_default()),
+                mtu: link.mtu,
+                // What cannot tell has none.
+                offload: self.socket.transmit_checksum_offload(&name).unwrap_or(false),
+                up: link.is_up(),
+                ours: link.alias == ALIAS,
+            };
+            state.devices.insert(family, device);
+            devices.insert(family, link.index);
+            let on_device = addresses
+                .iter()
+                .filter(|a| a.index == link.index && a.scope == SCOPE_GLOBAL);
+            state.addresses.extend(on_device.map(|address| (family, address.cidr)));
+            for entry in self
+                .socket
+                .neighbours(Table::Neighbours { v4: family.is_v4() }, link.index)?
+            {
+                state.neighbours.insert((family, entry.addr), entry.mac);
+            }
+            for entry in self.socket.neighbours(Table::Forwarding, link.index)? {
+                let hosts = state.forwarding.entry((family, entry.mac.0)).or_default();
+                hosts.insert(entry.addr);
+            }
+        }
+        for family in Family::ALL {
+            for route in self.socket.marked_routes(family.is_v4())? {
+                self.sort_route(route, &devices, &mut state);
+            }
+        }
+        Ok((state, devices))
+    }
+
+    fn sort_route(&self, route: MarkedRoute, devices: &BTreeMap<Family, u32>, state: &mut State) {
+        if !route.has_default_priority() || route.protocol == RTPROT_KERNEL {
+            return;
+        }
+        let tunnel = devices.iter().find(|(_, index)| **index == route.index);
+        let hop = Hop {
+            gateway: route.gateway,
+            port: tunnel.map_or(Port::Link(route.index), |(family, _)| Port::Tunnel(*family)),
+            onlink: route.onlink,
+        };
+        let is_ours = route.protocol == PROTOCOL || tunnel.is_some();
+        let mut cluster = self.settings.cluster(route.dst.is_v4());
+        if is_ours {
+            state.routes.insert(route.dst, hop);
+        } else if cluster.any(|cidr| cidr.overlaps(&route.dst)) {
+            state.foreign.insert(route.dst, hop);
+        }
+    }
+}
+
+/// The interface that has the address.
+fn underlay(
+    address: IpAddr,
+    links: &[Link],
+    addresses: &[Address],
+    tunnels: &BTreeMap<Family, u32>,
+) -> Option<Underlay> {
+    let is_tunnel = |index: u32| tunnels.values().any(|tunnel| *tunnel == index);
+    let has = addresses
+        .iter()
+        .find(|a| a.cidr.addr == address && !is_tunnel(a.index))?;
+    let link = links.iter().find(|link| link.index == has.index)?;
+    let own = addresses
+        .iter()
+        .filter(|a| a.index == has.index && a.cidr.is_v4() == address.is_ipv4());
+    Some(Underlay {
+        address,
+        index: has.index,
+        mtu: link.mtu,
+        networks: own.map(|a| a.cidr.network()).collect(),
+    })
+}
+
+/// The kernel forwards between interfaces.
+fn switches(ranges: &[Cidr]) -> Vec<String> {
+    let families = [("ipv4/ip_forward", true), ("ipv6/conf/all/forwarding", false)];
+    let switches = families
+        .into_iter()
+        .filter(|(_, v4)| ranges.iter().any(|range| range.is_v4() == *v4));
+    let switches = switches.map(|(name, _)| name);
+    let outcomes = switches.map(|name| sysctl::ensure(name, "1"));
+    outcomes
+        .filter_map(|outcome| outcome.err().map(|error| apply::chain(&error)))
+        .collect()
+}
+
+/// Removes what the overlay made in the calling thread's namespace: its devices, routes and rules. Nothing there is fine.
+///
+/// # Errors
+/// What could not be removed, in words; the rest is.
+pub fn remove(vni: u32) -> Result<(), String> {
+    let mut failures: Vec<String> = Vec::new();
+    let mut socket = Socket::open(Protocol::Route).map_err(|error| apply::chain(&error))?;
+    for family in Family::ALL {
+        match socket.marked_routes(family.is_v4()) {
+            Ok(routes) => {
+                let ours = routes.iter().filter(|route| route.protocol == PROTOCOL);
+                let outcomes = ours.map(|route| socket.request(marked_route::delete(route)));
+                let refused = outcomes.filter_map(Result::err).filter(|error| !error.is_missing());
+                failures.extend(refused.map(|error| apply::chain(&error)));
+            }
+            Err(error) => failures.push(apply::chain(&error)),
+        }
+        let name = family.device(vni);
+        let link = socket.link(Target::Name(&name));
+        let removed = match link {
+            Ok(Some(link)) if link.alias == ALIAS => {
+                socket.request(netlink::link::delete(Target::Name(&name))).map(drop)
+            }
+            Ok(_) => Ok(()),
+            Err(error) => Err(error),
+        };
+        failures.extend(
+            removed
+                .err()
+                .filter(|error| !error.is_missing())
+                .map(|error| apply::chain(&error)),
+        );
+    }
+    failures.extend(masquerade::ensure(&[]).err().map(|error| apply::chain(&error)));
+    if failures.is_empty() {
+        Ok(())
+    } else {
+        Err(failures.join("; "))
+    }
+}

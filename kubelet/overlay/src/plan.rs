@@ -1,0 +1,330 @@
+//! What the kernel is to hold so that this node's pods reach the others', and which nodes cannot be reached and why. Pure.
+//!
+//! A node that claims what another has (a range, a hardware address) loses to the older one, and to this node; the others
+//! are not harmed.
+
+use crate::peer::{End, Peer};
+use crate::settings::{Backend, Settings};
+use crate::state::{Device, Each, Family, Hop, Port, State};
+use netlink::cidr::Cidr;
+use netlink::link::Mac;
+use netlink::vxlan::Vxlan;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+/// The interface that has this node's address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Underlay {
+    /// This node's address.
+    pub address: IpAddr,
+    /// The interface's index.
+    pub index: u32,
+    /// Its MTU in bytes.
+    pub mtu: u32,
+    /// The networks it is in.
+    pub networks: Vec<Cidr>,
+}
+
+/// This node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Own {
+    /// What its Node says.
+    pub peer: Peer,
+    /// Where its addresses are, as far as they are found.
+    pub underlay: Each<Option<Underlay>>,
+    /// The hardware addresses its tunnels are to have.
+    pub macs: Each<Mac>,
+}
+
+/// Why a node, or a range of one, is not in the network.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
+pub enum Reason {
+    /// It has no range yet.
+    #[error("it has no pod range (spec.podCIDRs)")]
+    NoRange,
+    /// A range that is none.
+    #[error("its pod range {0:?} is no address range")]
+    Unreadable(String),
+    /// Not in the cluster's.
+    #[error("its pod range {0} is outside of the cluster's pod ranges")]
+    Outside(Cidr),
+    /// Somebody else's.
+    #[error("its pod range {range} overlaps {other_range} of node {other:?}")]
+    Overlap {
+        /// Its range.
+        range: Cidr,
+        /// The older claim.
+        other_range: Cidr,
+        /// Whose that is.
+        other: String,
+    },
+    /// A node's own address would be led away.
+    #[error("its pod range {range} contains the node address {address}")]
+    Swallows {
+        /// Its range.
+        range: Cidr,
+        /// The address.
+        address: IpAddr,
+    },
+    /// It did not say where it is.
+    #[error("it has no address for pod range {0}: neither an annotation public-ip nor an InternalIP of that family")]
+    NoAddress(Cidr),
+    /// It claims to be where this node is.
+    #[error("its address {0} is this node's")]
+    OwnAddress(IpAddr),
+    /// It sends by other means.
+    #[error("its backend is {0:?}, this node's is {1:?}")]
+    Backend(String, &'static str),
+    /// It is in another tunnel network.
+    #[error("its VXLAN network is {0}, this node's is {1}")]
+    Vni(u32, u32),
+    /// It has not made its tunnel.
+    #[error("it has not published the hardware address of its tunnel for pod range {0}")]
+    NoMac(Cidr),
+    /// Its tunnel cannot be told from another's.
+    #[error("the hardware address {mac} of its tunnel is that of node {other:?}")]
+    SameMac {
+        /// Its hardware address.
+        mac: String,
+        /// Who has it too.
+        other: String,
+    },
+    /// Not on one link with this node.
+    #[error("its address {0} is not on a network of this node's interface: backend host-gw needs one link")]
+    NotDirect(IpAddr),
+    /// This node's address is on no interface.
+    #[error("no interface of this node has its address for pod range {0}")]
+    NoUnderlay(Cidr),
+    /// A route of somebody else leads there.
+    #[error("a route to {0} exists that is not this network's: it stays")]
+    ForeignRoute(Cidr),
+}
+
+/// A node, or a range of one, that is not in the network.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Problem {
+    /// The node's name.
+    pub node: String,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// What is to be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// In the kernel.
+    pub state: State,
+    /// Who is left out, in order of names.
+    pub problems: BTreeSet<Problem>,
+    /// Families in which this node has a range and cannot decide: what is there stays as it is.
+    pub held: BTreeSet<Family>,
+    /// Whose route it is, for what is found only when routes are set.
+    pub owners: BTreeMap<Cidr, String>,
+}
+
+impl Plan {
+    /// The largest packet a pod may send anywhere, in bytes: what tunnels leave of the interface's.
+    pub fn pod_mtu(&self, own: &Own) -> Option<u32> {
+        let tunnels = self.state.devices.values().map(|device| device.mtu);
+        let links = Family::ALL
+            .into_iter()
+            .filter_map(|family| own.underlay.of(family).as_ref());
+        tunnels.min().or(links.map(|underlay| underlay.mtu).min())
+    }
+}
+
+/// Decides what the kernel is to hold.
+pub fn plan<'p>(settings: &Settings, own: &Own, peers: impl IntoIterator<Item = &'p Peer>) -> Plan {
+    let mut peers: Vec<&Peer> = peers.into_iter().filter(|peer| peer.name != own.peer.name).collect();
+    peers.sort_by_key(|peer| (peer.created, &peer.name));
+    let mut draft = Draft {
+        settings,
+        own,
+        plan: Plan::default(),
+    };
+    draft.ranges_of(&own.peer);
+    for peer in &peers {
+        draft.ranges_of(peer);
+    }
+    for family in Family::ALL {
+        draft.family(family, &peers);
+    }
+    draft.plan
+}
+
+struct Draft<'d> {
+    settings: &'d Settings,
+    own: &'d Own,
+    plan: Plan,
+}
+
+/// The ranges that count, whose they are, and from whom hardware addresses were taken already.
+#[derive(Default)]
+struct Claims {
+    ranges: Vec<(Cidr, String)>,
+    macs: BTreeMap<[u8; 6], String>,
+}
+
+impl Draft<'_> {
+    fn problem(&mut self, peer: &Peer, reason: Reason) {
+        self.plan.problems.insert(Problem {
+            node: peer.name.clone(),
+            reason,
+        });
+    }
+
+    /// What is wrong with a node's ranges as such.
+    fn ranges_of(&mut self, peer: &Peer) {
+        for text in &peer.unreadable {
+            self.problem(peer, Reason::Unreadable(text.clone()));
+        }
+        if peer.ranges.is_empty() && peer.unreadable.is_empty() {
+            self.problem(peer, Reason::NoRange);
+        }
+    }
+
+    fn family(&mut self, family: Family, peers: &[&Peer]) {
+        let own = self.own;
+        let Some(range) = own.peer.range(family) else { return };
+        self.plan.held.insert(family);
+        if !self.is_inside(range) {
+            return self.problem(&own.peer, Reason::Outside(range));
+        }
+        let Some(underlay) = own.underlay.of(family) else {
+            return self.problem(&own.peer, Reason::NoUnderlay(range));
+        };
+        if range.contains(&underlay.address) {
+            let address = underlay.address;
+            return self.problem(&own.peer, Reason::Swallows { range, address });
+        }
+        self.plan.held.remove(&family);
+        let mut claims = Claims::default();
+        claims.ranges.push((range, own.peer.name.clone()));
+        claims.macs.insert(own.macs.of(family).0, own.peer.name.clone());
+        if self.settings.backend == Backend::Vxlan {
+            self.tunnel(family, range, underlay);
+        }
+        for peer in peers {
+            let Some(range) = peer.range(family) else { continue };
+            let outcome = self.claim(&mut claims, peer, range, underlay);
+            let outcome = outcome.and_then(|end| match self.settings.backend {
+                Backend::Vxlan => self.through_tunnel(family, &mut claims, peer, range, end),
+                Backend::HostGw => self.straight(range, end, underlay),
+            });
+            match outcome {
+                Ok(()) => drop(self.plan.owners.insert(range, peer.name.clone())),
+                Err(reason) => self.problem(peer, reason),
+            }
+        }
+    }
+
+    fn is_inside(&self, range: Cidr) -> bool {
+        let mut cluster = self.settings.cluster(range.is_v4());
+        cluster.any(|cidr| cidr.prefix <= range.prefix && cidr.contains(&range.addr))
+    }
+
+    /// This node's end.
+    fn tunnel(&mut self, family: Family, range: Cidr, underlay: &Underlay) {
+        let device = Device {
+            vxlan: Vxlan {
+                vni: self.settings.vni,
+                port: self.settings.port,
+                local: Some(underlay.address),
+                underlay: underlay.index,
+                extras: false,
+            },
+            mac: *self.own.macs.of(family),
+            mtu: underlay.mtu.saturating_sub(family.overhead()),
+            offload: self.settings.checksum_offload,
+            up: true,
+            ours: true,
+        };
+        self.plan.state.devices.insert(family, device);
+        self.plan.state.addresses.insert((family, Cidr::host(range.addr)));
+    }
+
+    /// A node's range becomes its own, unless it may not have it; the end behind which it is.
+    fn claim<'p>(
+        &self,
+        claims: &mut Claims,
+        peer: &'p Peer,
+        range: Cidr,
+        underlay: &Underlay,
+    ) -> Result<(&'p End, IpAddr), Reason> {
+        if !self.is_inside(range) {
+            return Err(Reason::Outside(range));
+        }
+        if let Some((other_range, other)) = claims.ranges.iter().find(|(other, _)| other.overlaps(&range)) {
+            return Err(Reason::Overlap {
+                range,
+                other_range: *other_range,
+                other: other.clone(),
+            });
+        }
+        if range.contains(&underlay.address) {
+            let address = underlay.address;
+            return Err(Reason::Swallows { range, address });
+        }
+        claims.ranges.push((range, peer.name.clone()));
+        let end = peer.ends.of(Family::of(&range.addr));
+        let address = end.address().ok_or(Reason::NoAddress(range))?;
+        if range.contains(&address) {
+            return Err(Reason::Swallows { range, address });
+        }
+        if address == underlay.address {
+            return Err(Reason::OwnAddress(address));
+        }
+        let wanted = self.settings.backend.name();
+        match peer.backend.as_deref() {
+            Some(other) if other != wanted => Err(Reason::Backend(other.chars().take(64).collect(), wanted)),
+            _ => Ok((end, address)),
+        }
+    }
+
+    fn through_tunnel(
+        &mut self,
+        family: Family,
+        claims: &mut Claims,
+        peer: &Peer,
+        range: Cidr,
+        (end, address): (&End, IpAddr),
+    ) -> Result<(), Reason> {
+        let mac = end.mac.ok_or(Reason::NoMac(range))?;
+        if let Some(vni) = end.vni.filter(|vni| *vni != self.settings.vni) {
+            return Err(Reason::Vni(vni, self.settings.vni));
+        }
+        if let Some(other) = claims.macs.get(&mac.0) {
+            return Err(Reason::SameMac {
+                mac: mac.to_string(),
+                other: other.clone(),
+            });
+        }
+        claims.macs.insert(mac.0, peer.name.clone());
+        let state = &mut self.plan.state;
+        let hop = Hop {
+            gateway: Some(range.addr),
+            port: Port::Tunnel(family),
+            onlink: true,
+        };
+        state.neighbours.insert((family, range.addr), mac);
+        state.forwarding.insert((family, mac.0), BTreeSet::from([address]));
+        state.routes.insert(range, hop);
+        Ok(())
+    }
+
+    fn straight(&mut self, range: Cidr, (_, address): (&End, IpAddr), underlay: &Underlay) -> Result<(), Reason> {
+        if !underlay.networks.iter().any(|network| network.contains(&address)) {
+            return Err(Reason::NotDirect(address));
+        }
+        let hop = Hop {
+            gateway: Some(address),
+            port: Port::Link(underlay.index),
+            onlink: false,
+        };
+        self.plan.state.routes.insert(range, hop);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;
