@@ -12,7 +12,7 @@ const NFTA_SET_TABLE: u16 = 1;
 const NFTA_SET_NAME: u16 = 2;
 const NFTA_CT_DIRECTION: u16 = 3;
 const NFTA_PAYLOAD_SREG: u16 = 5;
-const NFT_META_PKTTYPE: u32 = 17;
+const NFT_META_PKTTYPE: u32 = 19;
 /// The number of the first word.
 const NFT_REG32_00: u32 = 8;
 
