@@ -22,6 +22,9 @@ pub enum Error {
     /// nf_tables.
     #[error("change the table {TABLE}")]
     Rules(#[from] nft::Error),
+    /// A mistake of ours ended the work.
+    #[error("working with the kernel ended in a panic")]
+    Panicked,
     /// Links and addresses.
     #[error("look at the node's bridges")]
     Links(#[from] netlink::Error),

@@ -162,7 +162,14 @@ mod tests {
 
     #[test]
     fn ports_are_merged_within_a_protocol() {
-        let merged = merge_ports(vec![(17, 5, 5), (6, 80, 90), (6, 91, 91), (6, 85, 87), (6, 93, 93), (6, 0, 65535)]);
+        let merged = merge_ports(vec![
+            (17, 5, 5),
+            (6, 80, 90),
+            (6, 91, 91),
+            (6, 85, 87),
+            (6, 93, 93),
+            (6, 0, 65535),
+        ]);
         assert_eq!(merged, [(6, 0, 65535), (17, 5, 5)]);
         let merged = merge_ports(vec![(6, 80, 90), (6, 91, 91), (6, 93, 93)]);
         assert_eq!(merged, [(6, 80, 91), (6, 93, 93)]);

@@ -305,7 +305,11 @@ impl Reader {
         };
         let mut ranges = Ranges::from_iter([whole]);
         for (at, except) in block.except.iter().flatten().enumerate() {
-            match read(except, &format!("{field}.except[{at}]"), "the whole block allows nobody") {
+            match read(
+                except,
+                &format!("{field}.except[{at}]"),
+                "the whole block allows nobody",
+            ) {
                 Some(hole) => ranges = ranges.without(hole),
                 None => return Ranges::default(),
             }
@@ -331,7 +335,10 @@ impl Reader {
             (None | Some(IntOrString::String(_)), Some(_)) => None,
         };
         if choice.is_none() {
-            self.flaw(field, "it is no port and no range of ports; it allows nothing".to_owned());
+            self.flaw(
+                field,
+                "it is no port and no range of ports; it allows nothing".to_owned(),
+            );
         }
         choice.map(|choice| Port { protocol, choice })
     }

@@ -331,11 +331,7 @@ impl World {
                 };
                 let allows = maker.allows(&rules, facts);
                 let held: Vec<_> = allows.iter().flat_map(Allow::sets).collect();
-                let chain = Chain {
-                    direction,
-                    v4,
-                    allows,
-                };
+                let chain = Chain { direction, v4, allows };
                 let (chain, is_new) = self.chains.use_or_make(chain);
                 if !is_new {
                     // The chain uses them already.

@@ -58,7 +58,12 @@ pub(super) fn detours(links: &mut Socket, ranges: &[Cidr]) -> Result<Vec<Detour>
     }
     for bridge in links.links()?.into_iter().filter(|link| link.kind == "bridge") {
         let addresses = links.addresses(bridge.index, None)?;
-        found.extend(bridge.mac.into_iter().flat_map(|mac| of_bridge(mac, &addresses, &hidden)));
+        found.extend(
+            bridge
+                .mac
+                .into_iter()
+                .flat_map(|mac| of_bridge(mac, &addresses, &hidden)),
+        );
     }
     Ok(found)
 }

@@ -276,7 +276,10 @@ fn forward_rules(held: &[Cidr]) -> Vec<Vec<Judge>> {
         ],
     ];
     for v4 in [true, false] {
-        for (direction, side) in [(Direction::Egress, End::Initiator), (Direction::Ingress, End::Responder)] {
+        for (direction, side) in [
+            (Direction::Egress, End::Initiator),
+            (Direction::Ingress, End::Responder),
+        ] {
             rules.push(vec![
                 end(side, v4, FIRST),
                 step(Step::Dispatch(map_name(direction, v4), FIRST)),

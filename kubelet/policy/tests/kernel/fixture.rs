@@ -144,7 +144,11 @@ impl Pod {
     /// Sends a datagram from a port of its own choice.
     pub(crate) fn send(&self, to: &UdpSocket, bytes: &[u8]) {
         let target = to.local_addr().unwrap();
-        let any: IpAddr = if target.is_ipv4() { [0; 4].into() } else { [0; 16].into() };
+        let any: IpAddr = if target.is_ipv4() {
+            [0; 4].into()
+        } else {
+            [0; 16].into()
+        };
         let socket = self
             .namespace
             .inside(|| UdpSocket::bind(SocketAddr::new(any, 0)).unwrap());
@@ -251,8 +255,7 @@ impl Node {
             assert_eq!(policy.flaws, []);
             policy
         };
-        self.world
-            .set_policy(client::Key::new("default", name), spec.map(read));
+        self.world.set_policy(client::Key::new("default", name), spec.map(read));
         self.apply();
     }
 

@@ -46,7 +46,10 @@ fn an_established_connection_is_cut_and_goes_on() {
             let listener = node.pods[1].listen(addr, 80);
             let (mut near, mut far) = node.pods[0].reaches(&listener);
             passes(&mut near, &mut far, 1);
-            node.policy("deny", Some(json!({"podSelector": of("b"), "policyTypes": ["Ingress"]})));
+            node.policy(
+                "deny",
+                Some(json!({"podSelector": of("b"), "policyTypes": ["Ingress"]})),
+            );
             is_stuck(&mut near, &mut far, 2);
             is_stuck(&mut far, &mut near, 3);
             node.policy("deny", None);
