@@ -9,12 +9,11 @@ use netlink::address::Address;
 use netlink::cidr::Cidr;
 use netlink::nft::expression::{Header, Verdict};
 use netlink::nft::judge::Judge;
-use netlink::nft::set::{Data, Element, Kind, NewSet, Part, Value};
 use netlink::nft::step::{Step, Word};
 use netlink::nft::{BaseChain, Batch, Chain, Family};
 use netlink::{Error, Socket, sysctl};
 
-use super::encode::{FIRST, ICMPV6, NEIGHBOUR_TYPES, TABLE, equals, masked, step};
+use super::encode::{FIRST, ICMPV6, NEIGHBOURS, TABLE, add_neighbours, equals, masked, step};
 
 pub(super) const PREROUTING: Chain<'_> = Chain {
     family: Family::Bridge,
@@ -27,7 +26,7 @@ const BASE: BaseChain<'_> = BaseChain {
     hook: 0,
     priority: -300,
 };
-const NEIGHBOURS: &str = "neighbours";
+const IPV6_HEADER_BYTES: u32 = 40;
 /// For whom the link layer took a frame: this machine, another one (`linux/if_packet.h`).
 const PACKET_HOST: [u8; 1] = [0];
 const PACKET_OTHERHOST: [u8; 1] = [3];
@@ -87,18 +86,12 @@ pub(super) fn replace(detours: &[Detour]) -> Batch {
         return batch;
     }
     batch.add_table(Family::Bridge, TABLE, None);
-    let neighbours = NewSet {
+    let neighbours = Chain {
         name: NEIGHBOURS,
-        id: 1,
-        key: &[Part::Protocol],
-        data: Data::Nothing,
-        kind: Kind::Exact,
+        ..PREROUTING
     };
-    batch.add_set(Family::Bridge, TABLE, &neighbours);
-    let types = NEIGHBOUR_TYPES
-        .iter()
-        .map(|kind| Element::new(&[*kind, 0, 0, 0], &Value::Nothing));
-    batch.add_elements(Family::Bridge, TABLE, NEIGHBOURS, types);
+    batch.add_chain(neighbours, None, None);
+    add_neighbours(&mut batch, neighbours, Header::Network, IPV6_HEADER_BYTES);
     batch.add_chain(PREROUTING, Some(BASE), None);
     batch.add_judgement(PREROUTING, &discovery());
     for detour in detours {
@@ -121,9 +114,7 @@ fn discovery() -> Vec<Judge> {
     rule.extend([
         step(Step::Payload(Header::Network, 6, 1, FIRST)),
         equals(&[ICMPV6]),
-        step(Step::Payload(Header::Network, 40, 1, FIRST)),
-        step(Step::In(NEIGHBOURS.to_owned(), FIRST, true)),
-        step(Step::Verdict(Verdict::Accept)),
+        step(Step::Verdict(Verdict::Jump(NEIGHBOURS.to_owned()))),
     ]);
     rule
 }

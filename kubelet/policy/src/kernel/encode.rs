@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! forward (filter, forward, 0)          every packet that is routed from or to a pod
-//!   neighbour discovery -> accept
+//!   neighbour discovery -> accept            (chain neighbours)
 //!   no connection -> goto loose         by the packet's own addresses
 //!   initiator vmap egress4/egress6      jump c<n>, for pods whose egress is isolated
 //!   responder vmap ingress4/ingress6    jump c<n>, for pods whose ingress is isolated
@@ -33,7 +33,7 @@ pub const TABLE: &str = "skiff-policy";
 pub(super) const FORWARD: &str = "forward";
 const LOOSE: &str = "loose";
 const DENIED: &str = "denied";
-const NEIGHBOURS: &str = "neighbours";
+pub(super) const NEIGHBOURS: &str = "neighbours";
 /// Filter, as iptables' and others' forward chains: behind the translation of destinations, before that of sources.
 const FORWARD_BASE: BaseChain<'_> = BaseChain {
     kind: "filter",
@@ -43,7 +43,7 @@ const FORWARD_BASE: BaseChain<'_> = BaseChain {
 /// Bits of a connection's state: invalid, and not tracked.
 const STATELESS: u32 = 1 | 1 << 6;
 /// Neighbour and router discovery, redirects; multicast listeners.
-pub(super) const NEIGHBOUR_TYPES: [u8; 9] = [130, 131, 132, 133, 134, 135, 136, 137, 143];
+const NEIGHBOUR_TYPES: [u8; 9] = [130, 131, 132, 133, 134, 135, 136, 137, 143];
 /// ICMPv6's protocol number.
 pub(super) const ICMPV6: u8 = 58;
 pub(super) const FIRST: Word = Word(0);
@@ -171,10 +171,11 @@ pub(super) fn replace(whole: &Change, held: &[Cidr]) -> Batch {
     batch.delete_table(Family::Inet, TABLE);
     batch.add_table(Family::Inet, TABLE, None);
     add_own_sets(&mut batch);
-    for name in [LOOSE, DENIED] {
+    for name in [NEIGHBOURS, LOOSE, DENIED] {
         batch.add_chain(chain(name), None, None);
     }
     batch.add_chain(chain(FORWARD), Some(FORWARD_BASE), None);
+    add_neighbours(&mut batch, chain(NEIGHBOURS), Header::Transport, 0);
     add_denied(&mut batch);
     fill(&mut batch, whole);
     add_loose(&mut batch);
@@ -209,7 +210,6 @@ fn add_own_sets(batch: &mut Batch) {
         };
         batch.add_set(Family::Inet, TABLE, &set);
     };
-    add(NEIGHBOURS, &[Part::Protocol], Data::Nothing);
     for v4 in [true, false] {
         let part = address_part(v4);
         add(&format!("self{}", digit(v4)), &[part, part], Data::Nothing);
@@ -217,8 +217,18 @@ fn add_own_sets(batch: &mut Batch) {
             add(&map_name(direction, v4), &[part], Data::Verdict);
         }
     }
-    let types = NEIGHBOUR_TYPES.iter().map(|kind| plain(&key(&[&[*kind]])));
-    batch.add_elements(Family::Inet, TABLE, NEIGHBOURS, types);
+}
+
+/// Lets neighbours' questions and answers pass; the type of ICMPv6 is at this place.
+pub(super) fn add_neighbours(batch: &mut Batch, chain: KernelChain<'_>, header: Header, offset: u32) {
+    for kind in NEIGHBOUR_TYPES {
+        let rule = [
+            step(Step::Payload(header, offset, 1, FIRST)),
+            equals(&[kind]),
+            verdict(Verdict::Accept),
+        ];
+        batch.add_judgement(chain, &rule);
+    }
 }
 
 fn add_denied(batch: &mut Batch) {
@@ -264,9 +274,7 @@ fn forward_rules(held: &[Cidr]) -> Vec<Vec<Judge>> {
             equals(&[Family::Ipv6 as u8]),
             step(Step::Meta(MetaKey::TransportProtocol, FIRST)),
             equals(&[ICMPV6]),
-            step(Step::Payload(Header::Transport, 0, 1, FIRST)),
-            is_in(NEIGHBOURS),
-            verdict(Verdict::Accept),
+            verdict(Verdict::Jump(NEIGHBOURS.to_owned())),
         ],
         vec![
             step(Step::Connection(ConnectionKey::State, FIRST)),

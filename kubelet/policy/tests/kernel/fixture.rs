@@ -141,6 +141,13 @@ impl Pod {
         assert!(outcome.is_err(), "{} reaches {target}", self.name);
     }
 
+    /// Whether a connection to an address somebody translates comes about; the listener need not accept it.
+    pub(crate) fn tries(&self, target: &str, is_allowed: bool) {
+        let time = if is_allowed { PATIENCE } else { DOUBT };
+        let outcome = self.connect(target.parse().unwrap(), time);
+        assert_eq!(outcome.is_ok(), is_allowed, "{} to {target}: {outcome:?}", self.name);
+    }
+
     /// Sends a datagram from a port of its own choice.
     pub(crate) fn send(&self, to: &UdpSocket, bytes: &[u8]) {
         let target = to.local_addr().unwrap();
@@ -275,6 +282,8 @@ fn plug(node: &Namespace, number: u8, name: &'static str) -> Pod {
     namespace.ip(&["addr", "add", &format!("{v6}/64"), "dev", "eth0", "nodad"]);
     namespace.ip(&["link", "set", "eth0", "up"]);
     node.ip(&["link", "set", &near, "master", "br0", "up"]);
+    // A pod that reaches itself by a Service needs it, where br_netfilter translates within the bridge.
+    node.ip(&["link", "set", &near, "type", "bridge_slave", "hairpin", "on"]);
     namespace.ip(&["route", "add", "default", "via", "10.77.0.1"]);
     namespace.ip(&["route", "add", "default", "via", "fd77::1"]);
     Pod {
