@@ -90,8 +90,6 @@ pub enum Step {
     Random(u32, Word),
     /// Change a dynamic map: key, data and seconds an element lives. A full map stops the rule here.
     Remember(Change, String, Word, Word, u32),
-    /// Change a dynamic map by its key alone.
-    Forget(String, Word),
     /// Translate the destination to the address beginning at the first word and the port in the second.
     DestinationNat(Family, Word, Word),
     /// Translate the source to the outgoing interface's address, with a random port.
@@ -172,11 +170,12 @@ impl Step {
             ),
             Self::Remember(change, set, key, data, seconds) => (
                 "dynset",
-                encode_dynamic(set, *change, *key)
+                list.attr_str(NFTA_DYNSET_SET_NAME, set)
+                    .attr_be32(NFTA_DYNSET_OP, *change as u32)
+                    .attr_be32(NFTA_DYNSET_SREG_KEY, key.number())
                     .attr_be32(NFTA_DYNSET_SREG_DATA, data.number())
                     .attr(NFTA_DYNSET_TIMEOUT, &(u64::from(*seconds) * 1000).to_be_bytes()),
             ),
-            Self::Forget(set, key) => ("dynset", encode_dynamic(set, Change::Delete, *key)),
             Self::DestinationNat(family, address, port) => (
                 "nat",
                 list.attr_be32(NFTA_NAT_TYPE, NFT_NAT_DNAT)
@@ -213,13 +212,6 @@ impl Step {
             _ => Attributes::new(),
         }
     }
-}
-
-fn encode_dynamic(set: &str, change: Change, key: Word) -> Attributes {
-    Attributes::new()
-        .attr_str(NFTA_DYNSET_SET_NAME, set)
-        .attr_be32(NFTA_DYNSET_OP, change as u32)
-        .attr_be32(NFTA_DYNSET_SREG_KEY, key.number())
 }
 
 impl Batch {
