@@ -1,1 +1,25 @@
-//! Services, their endpoints and this node, made into rules of the kernel.
+//! Services, their endpoints and this node, made into rules of the kernel. Runs no program and owns no rule outside its own
+//! tables; knows nothing of pods, of the kubelet's configuration or of how it was started.
+//!
+//! | module | owns |
+//! |---|---|
+//! | [`model`] | values: a Service's ports, its endpoints, what was chosen of them; how they are read (pure) |
+//! | [`settings`] | what the node and its configuration decide |
+//! | [`choose`] | which endpoints traffic goes to from this node (pure) |
+//! | [`desired`] | the elements of the sets for a port (pure) |
+//! | [`rules`] | the rules that use the sets: a fixed number, whatever the number of Services (pure) |
+//! | [`diff`], [`ledger`] | from one state to the next: what comes and goes (pure) |
+//! | [`apply`] | batches for the kernel, and the look whether they are still there |
+//! | [`run`] | the loop from watched objects to written rules |
+//! | [`notice`] | what the run loop tells whoever listens |
+
+pub mod apply;
+pub mod choose;
+pub mod desired;
+pub mod diff;
+pub mod ledger;
+pub mod model;
+pub mod notice;
+pub mod rules;
+pub mod run;
+pub mod settings;

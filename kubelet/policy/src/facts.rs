@@ -1,0 +1,167 @@
+//! What judging needs to know of a pod. Pure.
+
+use std::net::IpAddr;
+
+use client::Key;
+use k8s_openapi::api::core::v1::{Container, Pod};
+
+use crate::selector::Labels;
+use crate::spec::protocol_number;
+
+/// The annotation by which a mirror pod names the static pod it shows.
+const MIRROR: &str = "kubernetes.io/config.mirror";
+
+/// Which pod: two pods of one name, the older one still ending, are told apart by UID. Ordered by namespace first.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PodId {
+    /// Namespace and name.
+    pub key: Key,
+    /// UID; of a mirror pod the one of its static pod.
+    pub uid: String,
+}
+
+impl PodId {
+    /// The identity of a pod.
+    pub fn of(pod: &Pod) -> Self {
+        let mirrored = pod.metadata.annotations.as_ref().and_then(|all| all.get(MIRROR));
+        Self {
+            key: Key::of(pod),
+            uid: mirrored.or(pod.metadata.uid.as_ref()).cloned().unwrap_or_default(),
+        }
+    }
+}
+
+/// A port of a container that has a name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NamedPort {
+    /// Its name.
+    pub name: String,
+    /// IP protocol number.
+    pub protocol: u8,
+    /// Port number.
+    pub port: u16,
+}
+
+/// What is known of a pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// Whether it runs on this node.
+    pub is_local: bool,
+    /// Whether policies concern it: it has a network of its own, and it has not finished.
+    pub is_subject: bool,
+    /// Its labels.
+    pub labels: Labels,
+    /// Its addresses, of both families.
+    pub addresses: Vec<IpAddr>,
+    /// Its ports with a name: of containers and of those init containers that go on running.
+    pub ports: Vec<NamedPort>,
+}
+
+impl Facts {
+    /// Reads a pod. Pods that finished, and those in the node's network, are no subject of a policy.
+    pub fn of(pod: &Pod, node: &str) -> Self {
+        let spec = pod.spec.as_ref();
+        let status = pod.status.as_ref();
+        let phase = status.and_then(|status| status.phase.as_deref()).unwrap_or_default();
+        let on_host = spec.and_then(|spec| spec.host_network).unwrap_or(false);
+        let ips = status.and_then(|status| status.pod_ips.as_deref()).unwrap_or_default();
+        let mut addresses: Vec<IpAddr> = ips.iter().filter_map(|ip| ip.ip.parse().ok()).collect();
+        if addresses.is_empty() {
+            addresses.extend(status.and_then(|status| status.pod_ip.as_ref()?.parse::<IpAddr>().ok()));
+        }
+        Self {
+            is_local: spec.and_then(|spec| spec.node_name.as_deref()) == Some(node),
+            is_subject: !on_host && !matches!(phase, "Succeeded" | "Failed"),
+            labels: pod.metadata.labels.clone().unwrap_or_default(),
+            addresses,
+            ports: named_ports(pod),
+        }
+    }
+
+    /// The numbers of the ports of one name and protocol.
+    pub fn numbers<'a>(&'a self, protocol: u8, name: &'a str) -> impl Iterator<Item = u16> + 'a {
+        let named = self.ports.iter();
+        named
+            .filter(move |port| port.protocol == protocol && port.name == name)
+            .map(|port| port.port)
+    }
+}
+
+fn named_ports(pod: &Pod) -> Vec<NamedPort> {
+    let Some(spec) = pod.spec.as_ref() else {
+        return Vec::new();
+    };
+    let is_sidecar = |container: &&Container| container.restart_policy.as_deref() == Some("Always");
+    let sidecars = spec.init_containers.iter().flatten().filter(is_sidecar);
+    let mut found: Vec<NamedPort> = spec
+        .containers
+        .iter()
+        .chain(sidecars)
+        .flat_map(|container| container.ports.iter().flatten())
+        .filter_map(|port| {
+            Some(NamedPort {
+                name: port.name.clone()?,
+                protocol: protocol_number(port.protocol.as_deref())?,
+                port: u16::try_from(port.container_port).ok()?,
+            })
+        })
+        .collect();
+    found.sort();
+    found.dedup();
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn facts(pod: serde_json::Value) -> Facts {
+        Facts::of(&serde_json::from_value(pod).unwrap(), "n1")
+    }
+
+    #[test]
+    fn who_is_a_subject() {
+        for (spec, status, is_local, is_subject) in [
+            (json!({"nodeName": "n1"}), json!({"phase": "Running"}), true, true),
+            (json!({"nodeName": "n2"}), json!({"phase": "Pending"}), false, true),
+            (json!({"nodeName": "n1", "hostNetwork": true}), json!({}), true, false),
+            (json!({"nodeName": "n1"}), json!({"phase": "Failed"}), true, false),
+            (json!({"nodeName": "n1"}), json!({"phase": "Succeeded"}), true, false),
+            (json!({}), json!({}), false, true),
+        ] {
+            let mut spec = spec;
+            spec["containers"] = json!([]);
+            let facts = facts(json!({"metadata": {"name": "p"}, "spec": spec, "status": status}));
+            assert_eq!((facts.is_local, facts.is_subject), (is_local, is_subject), "{spec}");
+        }
+    }
+
+    #[test]
+    fn addresses_and_names() {
+        let facts = facts(json!({
+            "metadata": {"name": "p"},
+            "spec": {
+                "containers": [{"name": "c", "ports": [
+                    {"name": "web", "containerPort": 80}, {"name": "dns", "protocol": "UDP", "containerPort": 53},
+                    {"containerPort": 1}]}],
+                "initContainers": [
+                    {"name": "s", "restartPolicy": "Always", "ports": [{"name": "web", "containerPort": 81}]},
+                    {"name": "i", "ports": [{"name": "web", "containerPort": 82}]}]
+            },
+            "status": {"podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}, {"ip": "fd00::1"}, {"ip": "nonsense"}]}
+        }));
+        let texts: Vec<String> = facts.addresses.iter().map(ToString::to_string).collect();
+        assert_eq!(texts, ["10.0.0.1", "fd00::1"]);
+        assert_eq!(facts.numbers(6, "web").collect::<Vec<_>>(), [80, 81]);
+        assert_eq!(facts.numbers(17, "dns").collect::<Vec<_>>(), [53]);
+        assert_eq!(facts.numbers(6, "dns").count(), 0);
+    }
+
+    #[test]
+    fn a_mirror_pod_is_its_static_pod() {
+        let pod = json!({"metadata": {"namespace": "a", "name": "p", "uid": "api",
+            "annotations": {"kubernetes.io/config.mirror": "static"}}});
+        assert_eq!(PodId::of(&serde_json::from_value(pod).unwrap()).uid, "static");
+    }
+}

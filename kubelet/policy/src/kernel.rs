@@ -1,0 +1,164 @@
+//! This node's kernel: the one owner of the table `skiff-policy`. It decides nothing; it blocks, so it is used off the tasks
+//! that must not wait.
+
+mod bridge;
+mod encode;
+
+use netlink::cidr::Cidr;
+use netlink::netns::{self, Netns};
+use netlink::nft::{self, Connection, Family};
+use netlink::{Protocol, Socket, sysctl};
+
+use crate::change::Change;
+use bridge::Detour;
+pub use encode::TABLE;
+
+/// The kernel refused, or cannot be reached.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The network namespace cannot be entered.
+    #[error("enter the network namespace")]
+    Namespace(#[from] netns::Error),
+    /// nf_tables.
+    #[error("change the table {TABLE}")]
+    Rules(#[from] nft::Error),
+    /// A mistake of ours ended the work.
+    #[error("working with the kernel ended in a panic")]
+    Panicked,
+    /// Links and addresses.
+    #[error("look at the node's bridges")]
+    Links(#[from] netlink::Error),
+}
+
+/// See the module.
+pub struct Kernel {
+    netns: Option<Netns>,
+    rules: Connection,
+    links: Socket,
+    /// This node's pods' ranges, whose unknown addresses are held back.
+    ranges: Vec<Cidr>,
+    /// The rule set's generation at the last look.
+    looked_at: Option<u32>,
+    detours: Option<Vec<Detour>>,
+}
+
+impl Kernel {
+    /// Connects, in the given namespace or the process's own.
+    ///
+    /// # Errors
+    /// The namespace or nf_tables is not there.
+    pub fn open(namespace: Option<&str>, ranges: Vec<Cidr>) -> Result<Self, Error> {
+        let netns = namespace.map(Netns::open).transpose()?;
+        let connect = || -> Result<_, Error> { Ok((Connection::open()?, Socket::open(Protocol::Route)?)) };
+        let (rules, links) = match &netns {
+            Some(netns) => netns.run(connect)??,
+            None => connect()?,
+        };
+        Ok(Self {
+            netns,
+            rules,
+            links,
+            ranges,
+            looked_at: None,
+            detours: None,
+        })
+    }
+
+    /// Puts everything there, in place of whatever table of ours there was, at once.
+    ///
+    /// # Errors
+    /// The kernel refused; what was there stays.
+    pub fn replace(&mut self, whole: &Change) -> Result<(), Error> {
+        self.rules.commit_bulk(&encode::replace(whole, &self.ranges))?;
+        self.detours = None;
+        self.look_at_bridges()
+    }
+
+    /// Changes what differs, at once.
+    ///
+    /// # Errors
+    /// The kernel refused: it holds something else than we thought, and is to be told everything.
+    pub fn apply(&mut self, change: &Change) -> Result<(), Error> {
+        Ok(self.rules.commit_bulk(&encode::apply(change))?)
+    }
+
+    /// Whether the table is still there, with its first chain whole. Costs one question while nobody changes rules.
+    ///
+    /// # Errors
+    /// The kernel does not tell.
+    pub fn is_intact(&mut self) -> Result<bool, Error> {
+        let generation = self.rules.current_generation()?;
+        if self.looked_at == Some(generation) {
+            return Ok(true);
+        }
+        let forward = nft::Chain {
+            family: Family::Inet,
+            table: TABLE,
+            name: encode::FORWARD,
+        };
+        let is_intact = self.rules.rules(forward)?.len() == encode::count_forward_rules(&self.ranges);
+        if is_intact && self.has_bridge_table()? {
+            self.looked_at = Some(generation);
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    fn has_bridge_table(&mut self) -> Result<bool, Error> {
+        let count = self.detours.as_ref().map_or(0, Vec::len);
+        if count == 0 {
+            return Ok(true);
+        }
+        Ok(self.rules.rules(bridge::PREROUTING)?.len() == count + 1)
+    }
+
+    /// Sees to it that packets between pods of one bridge are judged.
+    ///
+    /// # Errors
+    /// The kernel does not tell, or refused.
+    pub fn look_at_bridges(&mut self) -> Result<(), Error> {
+        let (links, ranges) = (&mut self.links, &self.ranges);
+        // Switches are those of the thread's namespace.
+        let found = match &self.netns {
+            Some(netns) => netns.run(|| bridge::detours(links, ranges))??,
+            None => bridge::detours(links, ranges)?,
+        };
+        if self.detours.as_ref() == Some(&found) {
+            return Ok(());
+        }
+        match self.rules.commit_bulk(&bridge::replace(&found)) {
+            // A kernel without tables of bridges has nothing to remove.
+            Err(_) if found.is_empty() => {}
+            outcome => outcome?,
+        }
+        self.detours = Some(found);
+        Ok(())
+    }
+
+    /// Whether connections of SCTP are followed with their ports.
+    ///
+    /// # Errors
+    /// The namespace cannot be entered.
+    pub fn follows_sctp(&self) -> Result<bool, Error> {
+        let look = || sysctl::get("netfilter/nf_conntrack_sctp_timeout_established").is_some();
+        Ok(match &self.netns {
+            Some(netns) => netns.run(look)?,
+            None => look(),
+        })
+    }
+
+    /// Takes everything of ours away; nothing there is fine.
+    ///
+    /// # Errors
+    /// The kernel refused.
+    pub fn remove(&mut self) -> Result<(), Error> {
+        self.looked_at = None;
+        self.detours = None;
+        self.rules.remove_table(&[Family::Inet], TABLE)?;
+        match self.rules.remove_table(&[Family::Bridge], TABLE) {
+            // A kernel without tables of bridges.
+            Err(nft::Error::Commit(error)) if error.errno().is_some() => Ok(()),
+            outcome => Ok(outcome?),
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Ranges of addresses and of ports: disjoint, sorted, with no gap that is none. Pure.
+
+use std::net::IpAddr;
+
+use netlink::cidr::{Cidr, bits, octets};
+
+use crate::spec::{Port, PortChoice};
+
+/// First and last address as numbers, of IPv4 or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Range {
+    /// Whether they are IPv4 addresses.
+    pub v4: bool,
+    /// The first.
+    pub first: u128,
+    /// The last, included.
+    pub last: u128,
+}
+
+/// An address as a number.
+pub fn number(addr: &IpAddr) -> u128 {
+    octets(addr)
+        .iter()
+        .fold(0, |number, byte| number << 8 | u128::from(*byte))
+}
+
+/// All addresses of a network.
+pub fn of_network(network: Cidr) -> Range {
+    debug_assert!(network.prefix <= bits(&network.addr));
+    Range {
+        v4: network.is_v4(),
+        first: number(&network.network().addr),
+        last: number(&network.last()),
+    }
+}
+
+/// A set of addresses, as few ranges.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ranges(Vec<Range>);
+
+impl FromIterator<Range> for Ranges {
+    fn from_iter<I: IntoIterator<Item = Range>>(ranges: I) -> Self {
+        let mut all: Vec<Range> = ranges.into_iter().collect();
+        all.sort();
+        let mut merged: Vec<Range> = Vec::new();
+        for range in all {
+            match merged.last_mut() {
+                Some(last) if last.v4 == range.v4 && range.first <= last.last.saturating_add(1) => {
+                    last.last = last.last.max(range.last);
+                }
+                _ => merged.push(range),
+            }
+        }
+        Self(merged)
+    }
+}
+
+impl Ranges {
+    /// The ranges of one family.
+    pub fn of_family(&self, v4: bool) -> impl Iterator<Item = &Range> {
+        self.0.iter().filter(move |range| range.v4 == v4)
+    }
+
+    /// Whether an address is in it.
+    pub fn contains(&self, addr: &IpAddr) -> bool {
+        let wanted = number(addr);
+        self.of_family(addr.is_ipv4())
+            .any(|range| range.first <= wanted && wanted <= range.last)
+    }
+
+    /// What is in either.
+    #[must_use]
+    pub fn union(&self, other: &Self) -> Self {
+        self.0.iter().chain(&other.0).copied().collect()
+    }
+
+    /// What is not in the hole.
+    #[must_use]
+    pub fn without(&self, hole: Range) -> Self {
+        let mut left = Vec::new();
+        for range in &self.0 {
+            if range.v4 != hole.v4 || range.last < hole.first || hole.last < range.first {
+                left.push(*range);
+                continue;
+            }
+            if range.first < hole.first {
+                left.push(Range {
+                    last: hole.first - 1,
+                    ..*range
+                });
+            }
+            if hole.last < range.last {
+                left.push(Range {
+                    first: hole.last + 1,
+                    ..*range
+                });
+            }
+        }
+        Self(left)
+    }
+}
+
+/// Ports of a protocol: protocol number, first and last port.
+pub type PortRange = (u8, u16, u16);
+
+/// The numeric ports among these, merged, and the names with their protocols.
+pub fn split_ports(ports: &[Port]) -> (Vec<PortRange>, Vec<(u8, String)>) {
+    let mut numbers = Vec::new();
+    let mut names = Vec::new();
+    for port in ports {
+        match &port.choice {
+            PortChoice::Range(first, last) => numbers.push((port.protocol, *first, *last)),
+            PortChoice::Named(name) => names.push((port.protocol, name.clone())),
+        }
+    }
+    (merge_ports(numbers), names)
+}
+
+/// Sorted and disjoint.
+pub fn merge_ports(mut ports: Vec<PortRange>) -> Vec<PortRange> {
+    ports.sort_unstable();
+    let mut merged: Vec<PortRange> = Vec::new();
+    for (protocol, first, last) in ports {
+        match merged.last_mut() {
+            Some((same, _, end)) if *same == protocol && first <= end.saturating_add(1) => *end = last.max(*end),
+            _ => merged.push((protocol, first, last)),
+        }
+    }
+    merged
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range(text: &str) -> Range {
+        of_network(Cidr::parse(text).unwrap())
+    }
+
+    fn shown(ranges: &Ranges) -> Vec<(u128, u128)> {
+        ranges.0.iter().map(|range| (range.first, range.last)).collect()
+    }
+
+    #[test]
+    fn holes_and_unions() {
+        let whole = Ranges::from_iter([range("0.0.0.16/28")]);
+        assert_eq!(shown(&whole), [(16, 31)]);
+        assert_eq!(shown(&whole.without(range("0.0.0.20/30"))), [(16, 19), (24, 31)]);
+        assert_eq!(shown(&whole.without(range("0.0.0.16/29"))), [(24, 31)]);
+        assert_eq!(shown(&whole.without(range("0.0.0.24/29"))), [(16, 23)]);
+        assert_eq!(shown(&whole.without(range("0.0.0.0/0"))), []);
+        assert_eq!(shown(&whole.without(range("::/0"))), [(16, 31)]);
+        assert_eq!(
+            shown(&whole.union(&Ranges::from_iter([range("0.0.0.32/31")]))),
+            [(16, 33)]
+        );
+        let all = Ranges::from_iter([range("::/0"), range("0.0.0.0/0")]);
+        assert_eq!(shown(&all), [(0, u128::MAX), (0, u128::from(u32::MAX))]);
+        assert!(all.contains(&"255.255.255.255".parse().unwrap()) && all.contains(&"::".parse().unwrap()));
+        assert!(!whole.contains(&"::10".parse().unwrap()));
+    }
+
+    #[test]
+    fn ports_are_merged_within_a_protocol() {
+        let merged = merge_ports(vec![
+            (17, 5, 5),
+            (6, 80, 90),
+            (6, 91, 91),
+            (6, 85, 87),
+            (6, 93, 93),
+            (6, 0, 65535),
+        ]);
+        assert_eq!(merged, [(6, 0, 65535), (17, 5, 5)]);
+        let merged = merge_ports(vec![(6, 80, 90), (6, 91, 91), (6, 93, 93)]);
+        assert_eq!(merged, [(6, 80, 91), (6, 93, 93)]);
+    }
+}

@@ -1,0 +1,358 @@
+//! The one loop: policies, pods, namespaces and this node's own pods in, batches to the kernel out.
+//!
+//! While there is no policy, nothing is watched but policies, and the kernel holds nothing of ours. With the first one, the
+//! cluster's pods and namespaces are listed, and only when all of it is known the table is put there whole. From then on each
+//! turn takes all that changed and brings the difference to the kernel in one batch. Whatever goes wrong with that (a refusal
+//! because somebody else removed things, lost answers), the next turn puts everything there anew; what the kernel holds stays
+//! in force until then.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::informer::{Change as News, Subscription};
+use client::{Backoff, Informer, Key};
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use crate::facts::{Facts, PodId};
+use crate::gate::Gate;
+use crate::kernel::{Error, Kernel};
+use crate::settings::{Notice, Observer, Settings};
+use crate::spec::{Flaw, Policy, SCTP};
+use crate::world::World;
+
+/// Where the cluster is read. Pods and namespaces are asked for when the first policy is there, and let go with the last.
+pub struct Sources {
+    /// All policies.
+    pub policies: Informer<NetworkPolicy>,
+    /// All pods of the cluster, or a handle on them.
+    pub pods: Box<dyn Fn() -> Informer<Pod> + Send>,
+    /// All namespaces, or a handle on them.
+    pub namespaces: Box<dyn Fn() -> Informer<Namespace> + Send>,
+}
+
+/// What is watched while there are policies. The informers live as long as their handles.
+struct Watched {
+    pods: Subscription<Pod>,
+    namespaces: Subscription<Namespace>,
+    _handles: (Informer<Pod>, Informer<Namespace>),
+}
+
+/// Why a turn begins.
+enum Event {
+    Policies(Vec<News<NetworkPolicy>>),
+    Pods(Vec<News<Pod>>),
+    Namespaces(Vec<News<Namespace>>),
+    Gate,
+    Time,
+    Stop,
+}
+
+struct Loop {
+    sources: Sources,
+    settings: Settings,
+    gate: Gate,
+    observer: Observer,
+    policies: Subscription<NetworkPolicy>,
+    watched: Option<Watched>,
+    world: World,
+    /// Taken while it works.
+    kernel: Option<Kernel>,
+    /// Whether the kernel holds what we think.
+    is_told: bool,
+    /// Whether the node's bridges may have changed.
+    is_to_look: bool,
+    /// The gate's revision that is in `world`.
+    taken: u64,
+    follows_sctp: bool,
+    backoff: Backoff,
+    wake_at: Option<Instant>,
+}
+
+/// Enforces the cluster's policies on this node's pods until `stop`. What stands in the kernel then stays: see [`remove`].
+///
+/// # Errors
+/// It cannot begin: nf_tables, or the namespace, is not there.
+pub async fn run(
+    sources: Sources,
+    settings: Settings,
+    gate: Gate,
+    observer: Observer,
+    stop: CancellationToken,
+) -> Result<(), Error> {
+    let (namespace, ranges) = (settings.netns.clone(), settings.pod_cidrs.clone());
+    let opened = client::blocking::spawn(move || open(namespace.as_deref(), ranges)).await;
+    let (kernel, follows_sctp, is_holding) = opened.unwrap_or(Err(Error::Panicked))?;
+    gate.hold(is_holding);
+    let mut all = Loop {
+        policies: sources.policies.subscribe(),
+        sources,
+        settings,
+        gate,
+        observer,
+        watched: None,
+        world: World::new(),
+        kernel: Some(kernel),
+        is_told: false,
+        is_to_look: false,
+        taken: 0,
+        follows_sctp,
+        backoff: Backoff::new(Duration::from_millis(100), Duration::from_secs(10), 0),
+        wake_at: None,
+    };
+    all.run(&stop).await;
+    Ok(())
+}
+
+/// Takes everything of ours out of the kernel.
+///
+/// # Errors
+/// The kernel cannot be reached, or refused.
+pub async fn remove(settings: &Settings) -> Result<(), Error> {
+    let namespace = settings.netns.clone();
+    let removed = client::blocking::spawn(move || Kernel::open(namespace.as_deref(), Vec::new())?.remove()).await;
+    removed.unwrap_or(Err(Error::Panicked))
+}
+
+/// Connects; tells whether SCTP is followed, and whether a table of an earlier run stands.
+fn open(namespace: Option<&str>, ranges: Vec<netlink::cidr::Cidr>) -> Result<(Kernel, bool, bool), Error> {
+    let mut kernel = Kernel::open(namespace, ranges)?;
+    let follows_sctp = kernel.follows_sctp()?;
+    let is_holding = kernel.is_intact()?;
+    Ok((kernel, follows_sctp, is_holding))
+}
+
+impl Loop {
+    async fn run(&mut self, stop: &CancellationToken) {
+        let policies = self.sources.policies.clone();
+        if stop.run_until_cancelled(policies.synced()).await.is_none() {
+            return;
+        }
+        let first = self.policies.take();
+        self.take(Event::Policies(first));
+        loop {
+            if stop.run_until_cancelled(self.watch_what_is_needed()).await.is_none() {
+                return;
+            }
+            self.turn().await;
+            let event = self.next(stop).await;
+            if matches!(event, Event::Stop) {
+                return;
+            }
+            self.take(event);
+        }
+    }
+
+    /// Begins to follow the cluster when there is a policy, and waits until it is known; ends it when there is none.
+    async fn watch_what_is_needed(&mut self) {
+        match (self.world.has_policies(), self.watched.is_some()) {
+            (true, false) => {
+                let handles = ((self.sources.pods)(), (self.sources.namespaces)());
+                handles.0.synced().await;
+                handles.1.synced().await;
+                let mut watched = Watched {
+                    pods: handles.0.subscribe(),
+                    namespaces: handles.1.subscribe(),
+                    _handles: handles,
+                };
+                let (namespaces, pods) = (watched.namespaces.take(), watched.pods.take());
+                self.watched = Some(watched);
+                self.is_told = false;
+                self.take(Event::Namespaces(namespaces));
+                self.take(Event::Pods(pods));
+                self.take_local(true);
+            }
+            (false, true) => {
+                self.watched = None;
+                self.world = World::new();
+                self.is_told = false;
+            }
+            _ => {}
+        }
+    }
+
+    async fn next(&mut self, stop: &CancellationToken) -> Event {
+        let at = self.wake_at;
+        let wake = async {
+            match at {
+                Some(at) => sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        let cluster = async {
+            match &mut self.watched {
+                None => std::future::pending().await,
+                Some(watched) => tokio::select! {
+                    news = watched.pods.next() => Event::Pods(news),
+                    news = watched.namespaces.next() => Event::Namespaces(news),
+                },
+            }
+        };
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => Event::Stop,
+            () = self.gate.news() => Event::Gate,
+            news = self.policies.next() => Event::Policies(news),
+            event = cluster => event,
+            () = wake => Event::Time,
+        }
+    }
+
+    fn take(&mut self, event: Event) {
+        match event {
+            Event::Policies(news) => news.into_iter().for_each(|news| self.take_policy(news)),
+            Event::Pods(news) => news.into_iter().for_each(|news| self.take_pod(&news)),
+            Event::Namespaces(news) => {
+                for news in news {
+                    let labels = news.new.map(|new| new.metadata.labels.clone().unwrap_or_default());
+                    self.world.set_namespace(&news.key.name, labels);
+                }
+            }
+            // A new pod may have come with a new bridge.
+            Event::Gate | Event::Time => self.is_to_look = true,
+            Event::Stop => {}
+        }
+    }
+
+    fn take_policy(&mut self, news: News<NetworkPolicy>) {
+        let policy = news.new.as_deref().map(|object| {
+            let policy = Policy::read(object);
+            self.tell_flaws(&news.key, object, &policy);
+            policy
+        });
+        self.world.set_policy(news.key, policy);
+    }
+
+    fn tell_flaws(&self, key: &Key, object: &NetworkPolicy, policy: &Policy) {
+        let unfollowed = (!self.follows_sctp && policy.names_protocol(SCTP)).then(|| Flaw {
+            field: "spec".to_owned(),
+            text: "this node's kernel does not follow SCTP connections; rules for SCTP ports let nothing through"
+                .to_owned(),
+        });
+        for flaw in policy.flaws.iter().chain(&unfollowed) {
+            let notice = Notice::Flawed {
+                policy: key.clone(),
+                uid: object.metadata.uid.clone().unwrap_or_default(),
+                text: flaw.to_string(),
+            };
+            (self.observer)(&notice);
+        }
+    }
+
+    fn take_pod(&mut self, news: &News<Pod>) {
+        let id_of = |pod: &Option<Arc<Pod>>| pod.as_deref().map(PodId::of);
+        let (old, new) = (id_of(&news.old), id_of(&news.new));
+        if let Some(old) = old.filter(|old| Some(old) != new.as_ref()) {
+            self.world.set_pod(old, None);
+        }
+        if let (Some(id), Some(pod)) = (new, &news.new) {
+            let facts = Facts::of(pod, &self.settings.node_name);
+            self.world.set_pod(id, Some(facts));
+        }
+    }
+
+    fn take_local(&mut self, all: bool) {
+        let (revision, changes) = if all { self.gate.all() } else { self.gate.take() };
+        self.taken = revision;
+        // Without policies the gate alone keeps them; all are taken when there is one.
+        if self.watched.is_some() {
+            for (id, facts) in changes {
+                self.world.set_local_pod(id, facts);
+            }
+        }
+    }
+
+    /// Brings what is known to the kernel.
+    async fn turn(&mut self) {
+        self.take_local(false);
+        let outcome = self.tell_kernel().await;
+        let is_active = self.watched.is_some();
+        self.wake_at = match &outcome {
+            Ok(()) => {
+                self.backoff.reset();
+                self.gate.reach(self.taken, is_active);
+                is_active.then(|| Instant::now() + self.settings.look_period)
+            }
+            Err(error) => {
+                self.is_told = false;
+                let text = describe(error);
+                tracing::warn!(
+                    error = text,
+                    "network policies could not be brought into the kernel, retrying"
+                );
+                (self.observer)(&Notice::Failed(text));
+                Some(Instant::now() + self.backoff.fail())
+            }
+        };
+    }
+
+    async fn tell_kernel(&mut self) -> Result<(), Error> {
+        if self.watched.is_none() {
+            if !self.is_told {
+                self.with_kernel(Kernel::remove).await?;
+                self.kernel = None;
+                self.is_told = true;
+            }
+            return Ok(());
+        }
+        // Asked before anything is changed, for every change of ours is one of the rule set too.
+        if self.is_told && !self.with_kernel(Kernel::is_intact).await? {
+            tracing::warn!("the rules of network policies were removed by somebody else, making them anew");
+            (self.observer)(&Notice::Rebuilt);
+            self.is_told = false;
+        }
+        if self.is_told {
+            let change = self.world.take_change();
+            let is_to_look = std::mem::take(&mut self.is_to_look);
+            self.is_told = false;
+            self.with_kernel(move |kernel| {
+                if is_to_look {
+                    kernel.look_at_bridges()?;
+                }
+                if change.is_empty() {
+                    Ok(())
+                } else {
+                    kernel.apply(&change)
+                }
+            })
+            .await?;
+        } else {
+            let whole = self.world.whole();
+            self.with_kernel(move |kernel| kernel.replace(&whole)).await?;
+        }
+        self.is_told = true;
+        Ok(())
+    }
+
+    /// Works with the kernel where that holds up nobody. After an error a new connection is made: old answers may be under
+    /// way on the old one.
+    async fn with_kernel<T: Send + 'static>(
+        &mut self,
+        work: impl FnOnce(&mut Kernel) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let kept = self.kernel.take();
+        let (namespace, ranges) = (self.settings.netns.clone(), self.settings.pod_cidrs.clone());
+        let done = client::blocking::spawn(move || {
+            let mut kernel = match kept {
+                Some(kernel) => kernel,
+                None => Kernel::open(namespace.as_deref(), ranges)?,
+            };
+            work(&mut kernel).map(|result| (result, kernel))
+        });
+        let (result, kernel) = done.await.unwrap_or(Err(Error::Panicked))?;
+        self.kernel = Some(kernel);
+        Ok(result)
+    }
+}
+
+fn describe(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(source) = next {
+        text = format!("{text}: {source}");
+        next = source.source();
+    }
+    text
+}

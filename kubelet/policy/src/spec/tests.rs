@@ -1,0 +1,101 @@
+use super::*;
+use serde_json::{Value, json};
+
+fn read(spec: Value) -> Policy {
+    let object = json!({"metadata": {"namespace": "d", "name": "p"}, "spec": spec});
+    Policy::read(&serde_json::from_value(object).unwrap())
+}
+
+#[test]
+fn which_way_a_policy_is_about() {
+    for (spec, ingress, egress) in [
+        (json!({"podSelector": {}}), true, false),
+        (json!({}), true, false),
+        (json!({"podSelector": {}, "egress": []}), true, false),
+        (json!({"podSelector": {}, "egress": [{}]}), true, true),
+        (
+            json!({"podSelector": {}, "policyTypes": [], "egress": [{}]}),
+            true,
+            true,
+        ),
+        (json!({"podSelector": {}, "policyTypes": ["Egress"]}), false, true),
+        (
+            json!({"podSelector": {}, "policyTypes": ["Egress"], "ingress": [{}]}),
+            false,
+            true,
+        ),
+        (
+            json!({"podSelector": {}, "policyTypes": ["Ingress"], "egress": [{}]}),
+            true,
+            false,
+        ),
+    ] {
+        let policy = read(spec.clone());
+        assert_eq!(
+            (policy.ingress.is_some(), policy.egress.is_some()),
+            (ingress, egress),
+            "{spec}"
+        );
+        assert!(policy.concerns(&Labels::new()), "{spec}");
+    }
+}
+
+#[test]
+fn empty_lists_are_everything() {
+    let policy = read(json!({"podSelector": {}, "ingress": [{"from": [], "ports": []}, {}]}));
+    let everything = Rule {
+        peers: None,
+        ports: None,
+    };
+    assert_eq!(policy.ingress.unwrap(), [everything.clone(), everything]);
+}
+
+#[test]
+fn what_cannot_be_enforced_is_named_and_allows_nothing() {
+    let rule = |from: Value, ports: Value| json!({"podSelector": {}, "ingress": [{"from": from, "ports": ports}]});
+    let block = |cidr: &str, except: &[&str]| json!([{"ipBlock": {"cidr": cidr, "except": except}}]);
+    for (spec, flaw) in [
+        (
+            rule(json!([{}]), json!([])),
+            "spec.ingress[0].from[0]: it names no peer; it allows nobody",
+        ),
+        (
+            rule(block("10.0.0.0", &[]), json!([])),
+            "spec.ingress[0].from[0].ipBlock.cidr: invalid CIDR address: 10.0.0.0; it allows nobody",
+        ),
+        (
+            rule(block("10.0.0.0/8", &["x"]), json!([])),
+            "spec.ingress[0].from[0].ipBlock.except[0]: invalid CIDR address: x; the whole block allows nobody",
+        ),
+        (
+            rule(json!([]), json!([{"protocol": "QUIC"}])),
+            "spec.ingress[0].ports[0]: \"QUIC\" is no protocol of policies; it allows nothing",
+        ),
+        (
+            rule(json!([]), json!([{"port": 9, "endPort": 8}])),
+            "spec.ingress[0].ports[0]: it is no port and no range of ports; it allows nothing",
+        ),
+        (
+            rule(json!([]), json!([{"port": "web", "endPort": 8}])),
+            "spec.ingress[0].ports[0]: it is no port and no range of ports; it allows nothing",
+        ),
+    ] {
+        let policy = read(spec.clone());
+        let flaws: Vec<String> = policy.flaws.iter().map(ToString::to_string).collect();
+        assert_eq!(flaws, [flaw], "{spec}");
+        let rule = &policy.ingress.unwrap()[0];
+        let nobody = rule.peers.as_ref().is_some_and(|peers| *peers == Peers::default());
+        let nothing = rule.ports.as_ref().is_some_and(Vec::is_empty);
+        assert!(nobody || nothing, "{spec}: {rule:?}");
+    }
+    let unreadable = json!({"matchExpressions": [{"key": "a", "operator": "Like"}]});
+    let policy = read(json!({"podSelector": unreadable}));
+    assert_eq!(policy.flaws[0].field, "spec.podSelector");
+    assert!(!policy.concerns(&Labels::new()));
+}
+
+#[test]
+fn which_protocols_are_named() {
+    let policy = read(json!({"podSelector": {}, "egress": [{"ports": [{"protocol": "SCTP", "port": 1}]}]}));
+    assert!(policy.names_protocol(SCTP) && !policy.names_protocol(TCP));
+}

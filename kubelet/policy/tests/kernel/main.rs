@@ -1,0 +1,7 @@
+//! Policies against a real kernel: pods as network namespaces behind a bridge, with real connections. Needs root. Every case
+//! runs in both families, and with bridged packets shown to the tables of routed ones or not.
+
+mod api;
+mod fixture;
+mod running;
+mod traffic;
