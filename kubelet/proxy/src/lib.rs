@@ -1,1 +1,5 @@
 //! Services, their endpoints and this node, made into rules of the kernel.
+
+pub mod config;
+mod duration;
+pub mod flags;
