@@ -1,0 +1,291 @@
+//! From the API's objects to ports and endpoints. What cannot be served is left out and named, never guessed.
+
+use std::net::{IpAddr, SocketAddr};
+
+use k8s_openapi::api::core::v1::{Service, ServiceSpec};
+use k8s_openapi::api::discovery::v1::{Endpoint as ApiEndpoint, EndpointSlice};
+use netlink::cidr::Cidr;
+
+use super::{Endpoint, LeftOut, PortName, Protocol, ServiceName, ServicePort};
+
+/// Marks a Service another proxy serves, or a slice of a headless one (contract controlplane.md §13).
+const PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
+const HEADLESS: &str = "service.kubernetes.io/headless";
+const SERVICE_NAME: &str = "kubernetes.io/service-name";
+/// The API's default of `sessionAffinityConfig.clientIP.timeoutSeconds`.
+const AFFINITY_SECONDS: u32 = 10_800;
+/// The API's bound of it: one day.
+const AFFINITY_SECONDS_MAX: u32 = 86_400;
+
+/// What a Service says to the proxy.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Read {
+    /// Its ports; none for a Service the proxy does not serve.
+    pub ports: Vec<ServicePort>,
+    /// What is not used.
+    pub left_out: Vec<LeftOut>,
+}
+
+/// Reads a Service. Headless ones, those of type ExternalName and those of another proxy have no ports here.
+pub fn read_service(service: &Service) -> Read {
+    let labelled = service.metadata.labels.as_ref();
+    let Some(spec) = &service.spec else {
+        return Read::default();
+    };
+    let foreign = labelled.is_some_and(|labels| labels.contains_key(PROXY_NAME));
+    let by_name = spec.type_.as_deref() == Some("ExternalName");
+    let mut left_out = Vec::new();
+    let cluster_ips = cluster_ips(spec, &mut left_out);
+    if foreign || by_name || cluster_ips.is_empty() {
+        return Read {
+            ports: Vec::new(),
+            left_out,
+        };
+    }
+    let shared = Shared::read(service, spec, cluster_ips, &mut left_out);
+    let mut ports: Vec<ServicePort> = Vec::new();
+    for port in spec.ports.iter().flatten() {
+        let protocol = port.protocol.as_deref().unwrap_or_default();
+        let (Some(protocol), Some(number)) = (Protocol::read(protocol), port_number(port.port)) else {
+            left_out.push(LeftOut {
+                field: "spec.ports",
+                value: format!("{}/{protocol}", port.port),
+                reason: "no port of a protocol that is served",
+            });
+            continue;
+        };
+        let node_port = port.node_port.and_then(port_number).unwrap_or(0);
+        ports.push(shared.port(port.name.clone().unwrap_or_default(), protocol, number, node_port));
+    }
+    Read { ports, left_out }
+}
+
+/// What all ports of a Service have in common.
+struct Shared {
+    template: ServicePort,
+}
+
+impl Shared {
+    fn read(service: &Service, spec: &ServiceSpec, cluster_ips: Vec<IpAddr>, left_out: &mut Vec<LeftOut>) -> Self {
+        let kind = spec.type_.as_deref().unwrap_or("ClusterIP");
+        let external_ips = addresses("spec.externalIPs", spec.external_ips.iter().flatten(), left_out);
+        let external_local = spec.external_traffic_policy.as_deref() == Some("Local")
+            && (matches!(kind, "NodePort" | "LoadBalancer") || !external_ips.is_empty());
+        let health = match kind {
+            "LoadBalancer" if external_local => spec.health_check_node_port.and_then(port_number).unwrap_or(0),
+            _ => 0,
+        };
+        let template = ServicePort {
+            name: PortName {
+                namespace: service.metadata.namespace.clone().unwrap_or_default(),
+                service: service.metadata.name.clone().unwrap_or_default(),
+                port: String::new(),
+                protocol: Protocol::Tcp,
+            },
+            cluster_ips,
+            port: 0,
+            node_port: 0,
+            external_ips,
+            load_balancer_ips: load_balancer_ips(service, left_out),
+            source_ranges: source_ranges(spec, left_out),
+            internal_local: spec.internal_traffic_policy.as_deref() == Some("Local"),
+            external_local,
+            affinity_seconds: affinity_seconds(spec),
+            health_check_node_port: health,
+        };
+        Self { template }
+    }
+
+    fn port(&self, name: String, protocol: Protocol, port: u16, node_port: u16) -> ServicePort {
+        let mut made = self.template.clone();
+        made.name.port = name;
+        made.name.protocol = protocol;
+        made.port = port;
+        made.node_port = node_port;
+        made
+    }
+}
+
+fn port_number(number: i32) -> Option<u16> {
+    u16::try_from(number).ok().filter(|number| *number != 0)
+}
+
+fn affinity_seconds(spec: &ServiceSpec) -> u32 {
+    if spec.session_affinity.as_deref() != Some("ClientIP") {
+        return 0;
+    }
+    let config = spec.session_affinity_config.as_ref();
+    let seconds = config.and_then(|config| config.client_ip.as_ref()?.timeout_seconds);
+    let seconds = seconds.and_then(|seconds| u32::try_from(seconds).ok());
+    seconds.unwrap_or(AFFINITY_SECONDS).clamp(1, AFFINITY_SECONDS_MAX)
+}
+
+fn cluster_ips(spec: &ServiceSpec, left_out: &mut Vec<LeftOut>) -> Vec<IpAddr> {
+    let list = spec.cluster_ips.as_ref().filter(|list| !list.is_empty());
+    let texts = list.into_iter().flatten().chain(spec.cluster_ip.iter());
+    let texts = texts.filter(|text| !text.is_empty() && *text != "None");
+    let mut found: Vec<IpAddr> = Vec::new();
+    for address in addresses("spec.clusterIPs", texts, left_out) {
+        if !found.iter().any(|other| other.is_ipv4() == address.is_ipv4()) {
+            found.push(address);
+        }
+    }
+    found
+}
+
+fn load_balancer_ips(service: &Service, left_out: &mut Vec<LeftOut>) -> Vec<IpAddr> {
+    let status = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
+    let ingress = status.and_then(|status| status.ingress.as_ref()).into_iter().flatten();
+    let texts = ingress
+        .filter(|ingress| ingress.ip_mode.as_deref().unwrap_or("VIP") == "VIP")
+        .filter_map(|ingress| ingress.ip.as_ref())
+        .filter(|text| !text.is_empty());
+    addresses("status.loadBalancer.ingress.ip", texts, left_out)
+}
+
+/// Ranges may have white space around them: the API lets it pass.
+fn source_ranges(spec: &ServiceSpec, left_out: &mut Vec<LeftOut>) -> Vec<Cidr> {
+    let mut found = Vec::new();
+    for text in spec.load_balancer_source_ranges.iter().flatten() {
+        match Cidr::parse(text.trim()) {
+            Ok(range) => found.push(range.network()),
+            Err(_) => left_out.push(LeftOut {
+                field: "spec.loadBalancerSourceRanges",
+                value: text.clone(),
+                reason: "no network",
+            }),
+        }
+    }
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
+/// The usable addresses of a field, each once.
+fn addresses<'a>(
+    field: &'static str,
+    texts: impl Iterator<Item = &'a String>,
+    left_out: &mut Vec<LeftOut>,
+) -> Vec<IpAddr> {
+    let mut found = Vec::new();
+    for text in texts {
+        match usable(text) {
+            Ok(address) if found.contains(&address) => {}
+            Ok(address) => found.push(address),
+            Err(reason) => left_out.push(LeftOut {
+                field,
+                value: text.clone(),
+                reason,
+            }),
+        }
+    }
+    found
+}
+
+/// An address traffic may be taken for or sent to. The API refuses the others in most places, not in all.
+fn usable(text: &str) -> Result<IpAddr, &'static str> {
+    let address: IpAddr = text.parse().map_err(|_| "no IP address")?;
+    let link_local = match address {
+        IpAddr::V4(v4) => v4.is_link_local() || v4.is_broadcast(),
+        IpAddr::V6(v6) => v6.is_unicast_link_local() || v6.to_ipv4_mapped().is_some(),
+    };
+    match address {
+        _ if address.is_unspecified() => Err("an unspecified address"),
+        _ if address.is_loopback() => Err("a loopback address"),
+        _ if address.is_multicast() => Err("a multicast address"),
+        _ if link_local => Err("a link-local, broadcast or mapped address"),
+        _ => Ok(address),
+    }
+}
+
+/// What an EndpointSlice says to the proxy.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReadSlice {
+    /// The Service; `None` when the slice is nobody's, or another proxy's.
+    pub service: Option<ServiceName>,
+    /// Endpoints by port name and protocol.
+    pub ports: Vec<(String, Protocol, Vec<Endpoint>)>,
+    /// What is not used.
+    pub left_out: Vec<LeftOut>,
+}
+
+/// Reads a slice as node `node_name` sees it.
+pub fn read_slice(slice: &EndpointSlice, node_name: &str) -> ReadSlice {
+    let labels = slice.metadata.labels.as_ref();
+    let has = |label: &str| labels.is_some_and(|labels| labels.contains_key(label));
+    let name = labels
+        .and_then(|labels| labels.get(SERVICE_NAME))
+        .filter(|name| !name.is_empty());
+    let Some(name) = name.filter(|_| !has(PROXY_NAME) && !has(HEADLESS)) else {
+        return ReadSlice::default();
+    };
+    let mut left_out = Vec::new();
+    if !matches!(slice.address_type.as_str(), "IPv4" | "IPv6") {
+        return ReadSlice::default();
+    }
+    let v4 = slice.address_type == "IPv4";
+    let mut endpoints = Vec::new();
+    for endpoint in slice.endpoints.iter().flatten() {
+        match endpoint_address(endpoint, v4) {
+            Ok(address) => endpoints.push((address, endpoint)),
+            Err((value, reason)) => left_out.push(LeftOut {
+                field: "endpoints.addresses",
+                value,
+                reason,
+            }),
+        }
+    }
+    let mut ports = Vec::new();
+    for port in slice.ports.iter().flatten() {
+        let protocol = Protocol::read(port.protocol.as_deref().unwrap_or_default());
+        let (Some(protocol), Some(number)) = (protocol, port.port.and_then(port_number)) else {
+            left_out.push(LeftOut {
+                field: "ports",
+                value: port.name.clone().unwrap_or_default(),
+                reason: "no port of a protocol that is served",
+            });
+            continue;
+        };
+        let made = endpoints
+            .iter()
+            .map(|(ip, endpoint)| make(*ip, number, endpoint, node_name));
+        ports.push((port.name.clone().unwrap_or_default(), protocol, made.collect()));
+    }
+    ReadSlice {
+        service: Some(ServiceName::new(
+            slice.metadata.namespace.clone().unwrap_or_default(),
+            name.clone(),
+        )),
+        ports,
+        left_out,
+    }
+}
+
+/// All addresses of an endpoint are one and the same; the first counts.
+fn endpoint_address(endpoint: &ApiEndpoint, v4: bool) -> Result<IpAddr, (String, &'static str)> {
+    let text = endpoint.addresses.first().cloned().unwrap_or_default();
+    match usable(&text) {
+        Ok(address) if address.is_ipv4() == v4 => Ok(address),
+        Ok(_) => Err((text, "an address of another family than the slice's")),
+        Err(reason) => Err((text, reason)),
+    }
+}
+
+fn make(ip: IpAddr, port: u16, endpoint: &ApiEndpoint, node_name: &str) -> Endpoint {
+    let conditions = endpoint.conditions.as_ref();
+    let ready = conditions.and_then(|conditions| conditions.ready).unwrap_or(true);
+    let hints = endpoint.hints.as_ref();
+    let zones = hints.and_then(|hints| hints.for_zones.as_ref()).into_iter().flatten();
+    let nodes = hints.and_then(|hints| hints.for_nodes.as_ref()).into_iter().flatten();
+    Endpoint {
+        address: SocketAddr::new(ip, port),
+        ready,
+        serving: conditions.and_then(|conditions| conditions.serving).unwrap_or(ready),
+        terminating: conditions
+            .and_then(|conditions| conditions.terminating)
+            .unwrap_or(false),
+        local: !node_name.is_empty() && endpoint.node_name.as_deref() == Some(node_name),
+        zone_hints: zones.map(|zone| zone.name.clone()).collect(),
+        node_hints: nodes.map(|node| node.name.clone()).collect(),
+    }
+}

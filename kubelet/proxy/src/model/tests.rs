@@ -1,0 +1,136 @@
+use super::*;
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use serde_json::json;
+
+fn service(spec: serde_json::Value) -> Service {
+    serde_json::from_value(json!({"metadata": {"namespace": "ns", "name": "web"}, "spec": spec})).unwrap()
+}
+
+#[test]
+fn a_service_is_read_whole() {
+    let mut service = service(json!({
+        "type": "LoadBalancer", "clusterIPs": ["10.96.0.7", "fd00:96::7"], "externalIPs": ["192.0.2.1", "127.0.0.1"],
+        "externalTrafficPolicy": "Local", "internalTrafficPolicy": "Local", "healthCheckNodePort": 31000,
+        "loadBalancerSourceRanges": [" 198.51.100.9/24 ", "x"], "sessionAffinity": "ClientIP",
+        "ports": [{"name": "http", "port": 80, "nodePort": 30080}, {"name": "dns", "port": 53, "protocol": "UDP"},
+                  {"name": "odd", "port": 7, "protocol": "DCCP"}],
+    }));
+    service.status = serde_json::from_value(json!({"loadBalancer": {"ingress": [
+        {"ip": "203.0.113.1"}, {"ip": "203.0.113.2", "ipMode": "Proxy"}, {"hostname": "x.example"}]}}))
+    .unwrap();
+    let read = read_service(&service);
+    let names: Vec<String> = read.ports.iter().map(|port| port.name.to_string()).collect();
+    assert_eq!(names, ["ns/web:http", "ns/web:dns"]);
+    let port = &read.ports[0];
+    assert_eq!(
+        (port.port, port.node_port, port.name.protocol),
+        (80, 30080, Protocol::Tcp)
+    );
+    assert_eq!(port.cluster_ips.len(), 2);
+    assert_eq!(port.external_ips, ["192.0.2.1".parse::<IpAddr>().unwrap()]);
+    assert_eq!(port.load_balancer_ips, ["203.0.113.1".parse::<IpAddr>().unwrap()]);
+    assert_eq!(port.source_ranges, [Cidr::parse("198.51.100.0/24").unwrap()]);
+    assert!(port.internal_local && port.external_local);
+    assert_eq!((port.affinity_seconds, port.health_check_node_port), (10_800, 31_000));
+    let left: Vec<(&str, &str)> = read
+        .left_out
+        .iter()
+        .map(|left| (left.field, left.value.as_str()))
+        .collect();
+    assert_eq!(
+        left,
+        [
+            ("spec.externalIPs", "127.0.0.1"),
+            ("spec.loadBalancerSourceRanges", "x"),
+            ("spec.ports", "7/DCCP")
+        ]
+    );
+}
+
+#[test]
+fn who_is_not_served_has_no_ports() {
+    let ports = json!([{"port": 80}]);
+    for spec in [
+        json!({"clusterIP": "None", "clusterIPs": ["None"], "ports": ports}),
+        json!({"type": "ExternalName", "clusterIP": "10.0.0.1", "externalName": "x", "ports": ports}),
+        json!({"ports": ports}),
+        json!({"clusterIP": "169.254.0.1", "ports": ports}),
+    ] {
+        assert_eq!(read_service(&service(spec.clone())).ports, [], "{spec}");
+    }
+    let mut foreign = service(json!({"clusterIP": "10.0.0.1", "ports": ports}));
+    assert_eq!(read_service(&foreign).ports.len(), 1);
+    foreign.metadata.labels = Some([("service.kubernetes.io/service-proxy-name".into(), "x".into())].into());
+    assert_eq!(read_service(&foreign).ports, []);
+}
+
+#[test]
+fn local_policy_counts_only_where_the_service_is_reached_from_outside() {
+    let local = json!({"clusterIP": "10.0.0.1", "externalTrafficPolicy": "Local", "ports": [{"port": 80}]});
+    assert!(!read_service(&service(local)).ports[0].external_local);
+}
+
+fn slice(value: serde_json::Value) -> EndpointSlice {
+    let mut whole = json!({"metadata": {"namespace": "ns", "name": "web-1", "labels": {"kubernetes.io/service-name": "web"}},
+        "addressType": "IPv4", "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}], "endpoints": []});
+    for (key, part) in value.as_object().unwrap() {
+        whole[key] = part.clone();
+    }
+    serde_json::from_value(whole).unwrap()
+}
+
+#[test]
+fn endpoints_are_read_with_conditions_and_hints() {
+    let read = read_slice(
+        &slice(json!({"endpoints": [
+            {"addresses": ["10.1.0.1"], "nodeName": "n1", "hints": {"forZones": [{"name": "z"}], "forNodes": [{"name": "n1"}]}},
+            {"addresses": ["10.1.0.2"], "conditions": {"ready": false, "serving": true, "terminating": true}},
+            {"addresses": ["10.1.0.3"], "conditions": {"ready": false}},
+            {"addresses": ["127.0.0.1"]}, {"addresses": ["fd00::1"]}, {"addresses": ["pod.example"]},
+        ]})),
+        "n1",
+    );
+    assert_eq!(read.service, Some(ServiceName::new("ns", "web")));
+    assert_eq!(read.ports.len(), 1);
+    let (name, protocol, endpoints) = &read.ports[0];
+    assert_eq!((name.as_str(), *protocol), ("http", Protocol::Tcp));
+    let states: Vec<_> = endpoints
+        .iter()
+        .map(|e| (e.address.to_string(), e.ready, e.serving, e.terminating, e.local))
+        .collect();
+    assert_eq!(
+        states,
+        [
+            ("10.1.0.1:8080".into(), true, true, false, true),
+            ("10.1.0.2:8080".into(), false, true, true, false),
+            ("10.1.0.3:8080".into(), false, false, false, false),
+        ]
+    );
+    assert_eq!(
+        (&endpoints[0].zone_hints[..], &endpoints[0].node_hints[..]),
+        (&["z".to_owned()][..], &["n1".to_owned()][..])
+    );
+    let left: Vec<&str> = read.left_out.iter().map(|left| left.value.as_str()).collect();
+    assert_eq!(left, ["127.0.0.1", "fd00::1", "pod.example"]);
+}
+
+#[test]
+fn slices_of_nobody_and_of_others_are_not_read() {
+    let with = |key: &str| {
+        let mut made = slice(json!({"endpoints": [{"addresses": ["10.1.0.1"]}]}));
+        made.metadata
+            .labels
+            .get_or_insert_default()
+            .insert(key.into(), "x".into());
+        read_slice(&made, "n1").service
+    };
+    assert!(with("other").is_some());
+    assert_eq!(with("service.kubernetes.io/headless"), None);
+    assert_eq!(with("service.kubernetes.io/service-proxy-name"), None);
+    assert_eq!(read_slice(&slice(json!({"addressType": "FQDN"})), "n1").service, None);
+    assert_eq!(
+        read_slice(&slice(json!({"metadata": {"namespace": "ns", "name": "x"}})), "n1").service,
+        None
+    );
+}
