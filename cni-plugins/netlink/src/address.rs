@@ -90,6 +90,13 @@ impl Socket {
             .filter_map(|reply| Address::read(&reply.body));
         Ok(read.filter(|address| address.index == index).collect())
     }
+
+    /// The addresses of all interfaces, of both families.
+    pub fn all_addresses(&mut self) -> Result<Vec<Address>, Error> {
+        let replies = self.dump(&Message::new(RTM_GETADDR, 0, &[AF_UNSPEC, 0, 0, 0, 0, 0, 0, 0]))?;
+        let read = replies.iter().filter(|reply| reply.kind == RTM_NEWADDR);
+        Ok(read.filter_map(|reply| Address::read(&reply.body)).collect())
+    }
 }
 
 #[cfg(test)]
