@@ -104,7 +104,7 @@ impl FlowFilter {
             .nested(CTA_FILTER, filter)
     }
 
-    /// Deletes the entry a listing described, and no later one of the same tuple.
+    /// Deletes the entry a listing described; a later one of the same tuple only if the kernel numbers it alike.
     fn delete(&self, body: &[u8]) -> Option<Message> {
         let attributes = body.get(4..)?;
         let tuple = attribute(attributes, CTA_TUPLE_ORIG)?;
@@ -141,6 +141,9 @@ pub fn delete_stale(filter: &FlowFilter, stale: &dyn Fn(&Flow) -> bool) -> Resul
 }
 
 fn flush(socket: &mut Socket, waiting: &mut Vec<Message>, deleted: &mut usize, failed: &mut Option<Error>) {
+    if waiting.is_empty() {
+        return;
+    }
     let outcomes = match socket.batch(waiting) {
         Ok(outcomes) => outcomes,
         Err(error) => {

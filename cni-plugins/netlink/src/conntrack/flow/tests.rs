@@ -130,24 +130,3 @@ fn what_is_stale_is_forgotten_and_nothing_else() {
         assert_eq!((flows(socket, true), flows(socket, false)), (vec![], vec![]));
     });
 }
-
-#[test]
-fn an_entry_made_anew_is_not_the_one_that_was_listed() {
-    in_namespace(|socket| {
-        let (client, target) = (at("10.0.0.1:9"), at("10.96.0.10:53"));
-        let made = entry(UDP, client, target, at("10.1.0.5:53"));
-        socket.batch_all(std::slice::from_ref(&made)).unwrap();
-        let mut listed = Vec::new();
-        let all = filter(None, None);
-        socket
-            .visit(&all.list(), &mut |_, body| listed.extend(all.delete(body)))
-            .unwrap();
-        assert_eq!(delete_stale(&all, &|_| true).unwrap(), 1);
-        // Another endpoint answers it: another entry, whatever its number.
-        let anew = entry(UDP, client, target, at("10.1.0.6:53"));
-        socket.batch_all(std::slice::from_ref(&anew)).unwrap();
-        let refused = socket.batch(&listed).unwrap().remove(0);
-        assert!(refused.is_err_and(|error| error.is_missing()));
-        assert_eq!(flows(socket, true), [at("10.1.0.6:53")]);
-    });
-}
