@@ -11,7 +11,12 @@
 pub mod config;
 mod duration;
 pub mod flags;
+pub mod healthz;
+pub mod http;
+pub mod metrics;
 pub mod model;
 pub mod notice;
 pub mod run;
 pub mod settings;
+#[cfg(test)]
+mod testing;
