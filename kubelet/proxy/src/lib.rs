@@ -11,6 +11,7 @@
 pub mod config;
 mod duration;
 pub mod flags;
+pub mod health_check;
 pub mod healthz;
 pub mod http;
 pub mod metrics;
@@ -20,3 +21,4 @@ pub mod run;
 pub mod settings;
 #[cfg(test)]
 mod testing;
+pub mod told;

@@ -1,5 +1,6 @@
 //! What several tests need.
 
+use crate::model::{Choice, PortName, Protocol, Served, ServicePort};
 use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -20,4 +21,31 @@ pub(crate) async fn get_whole(address: SocketAddr, path: &str) -> (String, Strin
     stream.read_to_string(&mut answer).await.unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
     (head.to_owned(), body.to_owned())
+}
+
+/// A port of no Service, which nothing was chosen for.
+pub(crate) fn nothing_served() -> Served {
+    Served {
+        port: ServicePort {
+            name: PortName {
+                namespace: String::new(),
+                service: String::new(),
+                port: String::new(),
+                protocol: Protocol::Udp,
+            },
+            cluster_ips: vec![],
+            port: 0,
+            node_port: 0,
+            external_ips: vec![],
+            load_balancer_ips: vec![],
+            source_ranges: vec![],
+            internal_local: false,
+            external_local: false,
+            affinity_seconds: 0,
+            health_check_node_port: 0,
+        },
+        v4: Choice::default(),
+        v6: Choice::default(),
+        local_endpoints: 0,
+    }
 }
