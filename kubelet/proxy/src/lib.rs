@@ -9,6 +9,7 @@
 //! | [`run`] | the loop from watched objects to written rules |
 
 pub mod config;
+pub mod conntrack;
 mod duration;
 pub mod flags;
 pub mod health_check;

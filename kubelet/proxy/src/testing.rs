@@ -46,6 +46,7 @@ pub(crate) fn nothing_served() -> Served {
         },
         v4: Choice::default(),
         v6: Choice::default(),
+        serving: [].into(),
         local_endpoints: 0,
     }
 }
