@@ -8,6 +8,7 @@
 //! | [`notice`] | what the run loop tells whoever listens |
 //! | [`run`] | the loop from watched objects to written rules |
 
+pub mod apply;
 pub mod config;
 pub mod conntrack;
 mod duration;
@@ -18,7 +19,9 @@ pub mod http;
 pub mod metrics;
 pub mod model;
 pub mod notice;
+pub mod program;
 pub mod run;
+pub mod serve;
 pub mod settings;
 #[cfg(test)]
 mod testing;

@@ -1,5 +1,7 @@
 //! What several tests need.
 
+pub(crate) mod api;
+
 use crate::model::{Choice, PortName, Protocol, Served, ServicePort};
 use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

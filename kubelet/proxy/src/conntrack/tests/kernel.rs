@@ -68,7 +68,9 @@ async fn looks(flows: &Flows, metrics: &Metrics) {
         }
     };
     // A guard against hanging alone: a look that fails is tried again, for ever.
-    tokio::time::timeout(Duration::from_secs(120), has_looked).await.expect("it looks");
+    tokio::time::timeout(Duration::from_secs(120), has_looked)
+        .await
+        .expect("it looks");
     stop.cancel();
     running.await.unwrap();
 }
