@@ -58,13 +58,18 @@ impl Message {
     /// The bytes to send, with sequence number `sequence` and `more_flags` added.
     pub fn encode(&self, sequence: u32, more_flags: u16) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(HEADER_BYTES + self.body.len());
+        self.encode_into(&mut bytes, sequence, more_flags);
+        bytes
+    }
+
+    /// Like [`Self::encode`], behind what is there already.
+    pub fn encode_into(&self, bytes: &mut Vec<u8>, sequence: u32, more_flags: u16) {
         bytes.extend_from_slice(&((HEADER_BYTES + self.body.len()) as u32).to_ne_bytes());
         bytes.extend_from_slice(&self.kind.to_ne_bytes());
         bytes.extend_from_slice(&(self.flags | more_flags).to_ne_bytes());
         bytes.extend_from_slice(&sequence.to_ne_bytes());
         bytes.extend_from_slice(&0u32.to_ne_bytes());
         bytes.extend_from_slice(&self.body);
-        bytes
     }
 }
 

@@ -2,8 +2,11 @@
 //! deletes them, repeating its work when the rule set changed meanwhile.
 
 pub mod batch;
+pub mod bulk;
 pub mod connection;
 pub mod expression;
+pub mod set;
+pub mod step;
 pub mod wire;
 
 pub use batch::{BaseChain, Batch, Chain, Place, Words};

@@ -7,19 +7,23 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use nix::errno::Errno;
 use nix::sys::socket::{
     AddressFamily, ControlMessage, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, sendmsg,
-    sendto, setsockopt, socket, socketpair, sockopt::ReceiveTimeout,
+    sendto, setsockopt, socket, socketpair,
+    sockopt::{ReceiveTimeout, SndBufForce},
 };
 use nix::sys::time::TimeVal;
 
 use super::codec::{self, Message};
 use super::wire::{
-    NETLINK_GET_STRICT_CHK, NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_MULTI, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR,
+    NETLINK_CAP_ACK, NETLINK_GET_STRICT_CHK, NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_MULTI, NLM_F_REQUEST,
+    NLMSG_DONE, NLMSG_ERROR,
 };
 
 /// How long one reply may take, in seconds.
 const REPLY_DEADLINE_SECONDS: i64 = 30;
 /// How often an interrupted dump is repeated (contract §2.5).
 const MAX_DUMP_ATTEMPTS: usize = 5;
+/// A datagram up to which the socket's own room is enough everywhere.
+const SEND_BYTES: usize = 64 << 10;
 /// The largest datagram the kernel sends for a dump.
 const RECEIVE_BYTES: usize = 64 << 10;
 
@@ -263,6 +267,17 @@ impl Socket {
         let first = self.sequence;
         self.sequence = self.sequence.wrapping_add(count as u32);
         first
+    }
+
+    /// Makes the socket take a datagram of `bytes`, and answer refusals without repeating what was refused.
+    pub(crate) fn make_room(&self, bytes: usize) -> Result<(), Error> {
+        // Before 4.3 refusals repeat the request; that works too, in more memory.
+        let _ = crate::sys::enable_netlink_option(self.descriptor.as_fd(), NETLINK_CAP_ACK);
+        if bytes < SEND_BYTES {
+            return Ok(());
+        }
+        // The kernel doubles it, and takes a little for itself.
+        setsockopt(&self.descriptor, SndBufForce, &bytes).map_err(|errno| Error::Send(errno.into()))
     }
 
     pub(crate) fn send(&self, bytes: &[u8]) -> Result<(), Error> {

@@ -19,6 +19,7 @@ pub const NLM_F_APPEND: u16 = 0x800;
 pub const NLA_F_NESTED: u16 = 0x8000;
 pub const NLA_TYPE_MASK: u16 = 0x3fff;
 
+pub const NETLINK_CAP_ACK: i32 = 10;
 pub const NETLINK_GET_STRICT_CHK: i32 = 12;
 
 pub const RTM_NEWLINK: u16 = 16;

@@ -7,9 +7,13 @@ mod text;
 
 pub use page::{Page, handler};
 
+use jiff::Timestamp;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+/// Most changes of endpoints whose time is kept until the next write.
+const TRIGGERS_MAX: usize = 10_000;
 
 /// What was probed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +62,8 @@ struct Numbers {
     conntrack_deleted: Vec<u64>,
     conntrack_seconds: Vec<Histogram>,
     programming_seconds: Histogram,
+    /// When what waits for the next write happened.
+    triggers: Vec<Timestamp>,
     healthz: BTreeMap<u16, u64>,
     livez: BTreeMap<u16, u64>,
     full_seconds: Histogram,
@@ -79,12 +85,13 @@ struct Numbers {
 #[derive(Clone, Debug)]
 pub struct Metrics {
     numbers: Arc<Mutex<Numbers>>,
+    begun: Timestamp,
     families: &'static [&'static str],
 }
 
 impl Metrics {
-    /// Of a proxy of these families.
-    pub fn new(families: &'static [&'static str]) -> Self {
+    /// Of a proxy of these families that begins now.
+    pub fn new(families: &'static [&'static str], begun: Timestamp) -> Self {
         let numbers = Numbers {
             conntrack_deleted: vec![0; families.len()],
             conntrack_seconds: vec![Histogram::default(); families.len()],
@@ -93,6 +100,7 @@ impl Metrics {
         };
         Self {
             numbers: Arc::new(Mutex::new(numbers)),
+            begun,
             families,
         }
     }
@@ -111,23 +119,32 @@ impl Metrics {
         *counts.entry(code).or_default() += 1;
     }
 
-    /// A change waits; `now` is in seconds since 1970.
-    pub fn queued(&self, now: f64) {
-        self.lock().last_queued = now;
+    /// A change waits.
+    pub fn queued(&self, now: Timestamp) {
+        self.lock().last_queued = now.as_duration().as_secs_f64();
     }
 
-    /// Changes of objects were seen and wait for the next write.
-    pub fn changed(&self, services: usize, endpoints: usize) {
+    /// Changes of objects were seen and wait for the next write. What happened before this process began says nothing of how long it
+    /// takes.
+    pub fn changed(&self, services: usize, endpoints: usize, triggers: &[Timestamp]) {
         let mut numbers = self.lock();
+        let room = TRIGGERS_MAX.saturating_sub(numbers.triggers.len());
+        let of_ours = triggers.iter().filter(|trigger| **trigger >= self.begun);
+        numbers.triggers.extend(of_ours.take(room));
         numbers.service_changes += services as u64;
         numbers.service_changes_pending += services as u64;
         numbers.endpoint_changes += endpoints as u64;
         numbers.endpoint_changes_pending += endpoints as u64;
     }
 
-    /// Everything known was written, in that time; `now` is in seconds since 1970.
-    pub fn synced(&self, took: Duration, full: bool, now: f64) {
+    /// Everything known was written, in that time.
+    pub fn synced(&self, took: Duration, full: bool, now: Timestamp) {
         let (mut numbers, bounds) = (self.lock(), sync_bounds());
+        let programming = programming_bounds();
+        for trigger in std::mem::take(&mut numbers.triggers) {
+            let after = now.duration_since(trigger).as_secs_f64().max(0.0);
+            numbers.programming_seconds.observe(&programming, after);
+        }
         numbers.sync_seconds.observe(&bounds, took.as_secs_f64());
         let kind = match full {
             true => &mut numbers.full_seconds,
@@ -135,18 +152,12 @@ impl Metrics {
         };
         kind.observe(&bounds, took.as_secs_f64());
         (numbers.service_changes_pending, numbers.endpoint_changes_pending) = (0, 0);
-        numbers.last_synced = now;
+        numbers.last_synced = now.as_duration().as_secs_f64();
     }
 
     /// A write failed.
     pub fn failed(&self) {
         self.lock().sync_failures += 1;
-    }
-
-    /// So long after an endpoint changed the change was in the kernel.
-    pub fn programmed(&self, after: Duration) {
-        let bounds = programming_bounds();
-        self.lock().programming_seconds.observe(&bounds, after.as_secs_f64());
     }
 
     /// How many Services have a Local policy and no endpoint here, by family: internal and external.

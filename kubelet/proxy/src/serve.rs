@@ -165,7 +165,7 @@ impl Around {
     fn new(config: &Config, families: &'static [&'static str]) -> Self {
         Self {
             health: Health::new(config.sync_period, families),
-            metrics: Metrics::new(families),
+            metrics: Metrics::new(families, Timestamp::now()),
             flows: Flows::default(),
             snapshots: watch::Sender::default(),
         }
@@ -220,8 +220,9 @@ impl Around {
         Arc::new(move |notice: &Notice| match notice {
             Notice::Queued(since) => {
                 health.queued(*since);
-                metrics.queued(seconds_now());
+                metrics.queued(Timestamp::now());
             }
+            Notice::Changed(changed) => metrics.changed(changed.services, changed.slices, &changed.triggers),
             Notice::Failed(_) => metrics.failed(),
             Notice::Synced(synced) => {
                 health.updated(Timestamp::now());
@@ -234,7 +235,7 @@ impl Around {
 }
 
 fn count(metrics: &Metrics, synced: &Synced) {
-    metrics.synced(synced.duration, synced.full, seconds_now());
+    metrics.synced(synced.duration, synced.full, Timestamp::now());
     metrics.no_local_endpoints(|family| {
         let (mut internal, mut external) = (0, 0);
         for served in synced.snapshot.ports() {
@@ -245,11 +246,6 @@ fn count(metrics: &Metrics, synced: &Synced) {
         }
         (internal, external)
     });
-}
-
-/// Seconds since 1970.
-fn seconds_now() -> f64 {
-    Timestamp::now().as_duration().as_secs_f64()
 }
 
 /// Where health check ports listen; none is on every address.

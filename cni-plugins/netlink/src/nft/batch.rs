@@ -67,6 +67,11 @@ impl Batch {
         self.messages.is_empty()
     }
 
+    /// Appends a change made elsewhere in this module.
+    pub(super) fn push(&mut self, message: Message) {
+        self.messages.push(message);
+    }
+
     /// Makes a table unless it exists.
     pub fn add_table(&mut self, family: Family, name: &str, comment: Option<&str>) {
         let mut message = start(NFT_MSG_NEWTABLE, NLM_F_CREATE, family).attr_str(NFTA_TABLE_NAME, name);

@@ -13,7 +13,7 @@ use crate::wire::{NLM_F_ACK, NLM_F_REQUEST, NLMSG_ERROR};
 use crate::{Protocol, Socket};
 
 /// How often work is repeated because the rule set changed meanwhile.
-const MAX_ATTEMPTS: usize = 10;
+pub(super) const MAX_ATTEMPTS: usize = 10;
 
 /// What went wrong.
 #[derive(Debug, thiserror::Error)]
@@ -71,7 +71,7 @@ impl Rule {
 /// A connection to the rule set of one network namespace.
 #[derive(Debug)]
 pub struct Connection {
-    socket: Socket,
+    pub(super) socket: Socket,
 }
 
 impl Connection {
@@ -144,7 +144,7 @@ impl Connection {
     }
 
     /// The generation of the rule set, which grows with every change.
-    fn generation(&mut self) -> Result<u32, crate::Error> {
+    pub(super) fn generation(&mut self) -> Result<u32, crate::Error> {
         let message = Message::new((NFNL_SUBSYS_NFTABLES << 8) | NFT_MSG_GETGEN, 0, &[0, 0, 0, 0]);
         let replies = self.socket.request(message)?;
         let read = |reply: &Reply| {

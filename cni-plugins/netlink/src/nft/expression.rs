@@ -218,7 +218,7 @@ fn encode_mask(mask: &[u8], xor: &[u8]) -> Attributes {
         .nested(NFTA_BITWISE_XOR, encode_value(xor))
 }
 
-fn encode_verdict(verdict: &Verdict) -> Attributes {
+pub(super) fn encode_verdict(verdict: &Verdict) -> Attributes {
     let (code, chain) = match verdict {
         Verdict::Accept => (NF_ACCEPT, None),
         Verdict::Drop => (NF_DROP, None),

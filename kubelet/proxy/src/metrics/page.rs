@@ -166,7 +166,7 @@ mod tests {
         let listener = crate::http::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
         let address = listener.local_addr().unwrap();
         let page = Page {
-            metrics: Metrics::new(&["IPv4"]),
+            metrics: Metrics::new(&["IPv4"], jiff::Timestamp::UNIX_EPOCH),
             config: json!({"mode": "nftables"}),
             version: "v1.36.2",
         };

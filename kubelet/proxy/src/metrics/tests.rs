@@ -16,23 +16,23 @@ fn bounds_are_upstreams() {
 
 #[test]
 fn what_is_told_is_in_the_text_under_upstreams_names() {
-    let metrics = Metrics::new(&["IPv4", "IPv6"]);
+    let at = |seconds: i64, millis: i32| Timestamp::new(seconds, millis * 1_000_000).unwrap();
+    let metrics = Metrics::new(&["IPv4", "IPv6"], at(1000, 0));
     let before = metrics.text();
     assert!(
         !before.contains("sync_proxy_rules_duration_seconds") && !before.contains("last_timestamp"),
         "{before}"
     );
-    metrics.changed(2, 3);
-    metrics.queued(1000.5);
+    metrics.changed(2, 3, &[at(999, 0), at(1000, 700)]);
+    metrics.queued(at(1000, 500));
     let waiting = metrics.text();
     assert!(
         waiting.contains("kubeproxy_sync_proxy_rules_endpoint_changes_pending 3\n"),
         "{waiting}"
     );
-    metrics.synced(Duration::from_millis(3), true, 1001.0);
-    metrics.synced(Duration::from_millis(1), false, 1002.0);
+    metrics.synced(Duration::from_millis(3), true, at(1001, 0));
+    metrics.synced(Duration::from_millis(1), false, at(1002, 0));
     metrics.failed();
-    metrics.programmed(Duration::from_millis(300));
     metrics.swept("IPv6", Duration::from_millis(2), 7);
     metrics.swept("IPv5", Duration::from_millis(2), 7);
     metrics.no_local_endpoints(|family| if family == "IPv4" { (1, 2) } else { (0, 0) });
@@ -48,6 +48,7 @@ fn what_is_told_is_in_the_text_under_upstreams_names() {
         "kubeproxy_sync_partial_proxy_rules_duration_seconds_bucket{ip_family=\"IPv4\",le=\"0.001\"} 1\n",
         "kubeproxy_network_programming_duration_seconds_bucket{ip_family=\"IPv4\",le=\"0.25\"} 0\n",
         "kubeproxy_network_programming_duration_seconds_bucket{ip_family=\"IPv4\",le=\"0.5\"} 1\n",
+        "kubeproxy_network_programming_duration_seconds_count{ip_family=\"IPv4\"} 1\n",
         "kubeproxy_conntrack_reconciler_deleted_entries_total{ip_family=\"IPv4\"} 0\n",
         "kubeproxy_conntrack_reconciler_deleted_entries_total{ip_family=\"IPv6\"} 7\n",
         "kubeproxy_conntrack_reconciler_sync_duration_seconds_count{ip_family=\"IPv6\"} 1\n",
@@ -67,4 +68,15 @@ fn what_is_told_is_in_the_text_under_upstreams_names() {
     assert!(!text.contains("proxy_healthz_total"), "nobody asked");
     let names: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect();
     assert!(names.is_sorted(), "{names:?}");
+}
+
+#[test]
+fn times_of_changes_are_bounded_until_they_are_written() {
+    let (begun, metrics) = (Timestamp::UNIX_EPOCH, Metrics::new(&["IPv4"], Timestamp::UNIX_EPOCH));
+    for _ in 0..3 {
+        metrics.changed(0, 1, &vec![begun; TRIGGERS_MAX / 2 + 1]);
+    }
+    assert_eq!(metrics.lock().triggers.len(), TRIGGERS_MAX);
+    metrics.synced(Duration::ZERO, false, begun);
+    assert!(metrics.lock().triggers.is_empty());
 }

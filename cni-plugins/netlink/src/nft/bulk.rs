@@ -1,0 +1,144 @@
+//! Large batches and cheap looks at what is there: for who keeps a table of its own in step with a memory of it.
+
+use nix::errno::Errno;
+
+use super::batch::{self, Batch, start};
+use super::connection::{Connection, Error};
+use super::set::{NFT_MSG_GETSETELEM, Timed, elements_of, read_timed};
+use super::wire::*;
+use crate::codec::{self, attribute, read_be64, read_text};
+use crate::socket::acknowledged;
+use crate::wire::{NLM_F_ACK, NLM_F_REQUEST, NLMSG_ERROR};
+
+const NFTA_TABLE_HANDLE: u16 = 4;
+const NFTA_CHAIN_USE: u16 = 6;
+
+/// What tells two states of a table apart without listing it: its handle, which no other table ever has, and how many rules
+/// and references its chains have in all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fingerprint {
+    /// The table's handle.
+    pub handle: u64,
+    /// Number of chains.
+    pub chains: usize,
+    /// Rules and references of all chains.
+    pub uses: u64,
+}
+
+impl Connection {
+    /// Applies a batch of any size, whole or not at all. When the error is not the kernel's refusal, it is not known whether
+    /// it was applied.
+    ///
+    /// # Errors
+    /// The kernel refused a change, or its answer did not come.
+    pub fn commit_bulk(&mut self, batch: &Batch) -> Result<(), Error> {
+        for _ in 0..super::connection::MAX_ATTEMPTS {
+            match self.commit_bulk_once(batch) {
+                Err(error) if error.errno() == Some(Errno::ERESTART) => {}
+                other => return other.map_err(Error::Commit),
+            }
+        }
+        Err(Error::Contended)
+    }
+
+    /// Only the last change asks for an acknowledgement: refusals are told anyway, and thousands of acknowledgements would
+    /// overrun the socket.
+    fn commit_bulk_once(&mut self, batch: &Batch) -> Result<(), crate::Error> {
+        let count = batch.messages().len();
+        if count == 0 {
+            return Ok(());
+        }
+        let first = self.socket.reserve(count + 2);
+        let number = |offset: usize| first.wrapping_add(offset as u32);
+        let mut bytes = batch::frame(NFNL_MSG_BATCH_BEGIN, None).encode(first, NLM_F_REQUEST);
+        for (offset, message) in batch.messages().iter().enumerate() {
+            let flags = if offset + 1 == count { NLM_F_ACK } else { 0 };
+            message.encode_into(&mut bytes, number(offset + 1), NLM_F_REQUEST | flags);
+        }
+        batch::frame(NFNL_MSG_BATCH_END, None).encode_into(&mut bytes, number(count + 1), NLM_F_REQUEST);
+        self.socket.make_room(bytes.len())?;
+        self.socket.send(&bytes)?;
+        drop(bytes);
+        loop {
+            let size = self.socket.receive()?;
+            for message in codec::messages(self.socket.received(size)) {
+                let offset = message.sequence.wrapping_sub(first) as usize;
+                if offset > count + 1 || message.kind != NLMSG_ERROR {
+                    continue;
+                }
+                // Answers come in order, so the first refusal comes before the last change's answer.
+                acknowledged(message.body)?;
+                if offset == count {
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// The generation of the rule set: one more after every change by anybody.
+    ///
+    /// # Errors
+    /// The kernel does not tell.
+    pub fn current_generation(&mut self) -> Result<u32, Error> {
+        self.generation().map_err(Error::List)
+    }
+
+    /// What a table looks like; `None` when there is none.
+    ///
+    /// # Errors
+    /// The kernel does not tell.
+    pub fn fingerprint(&mut self, family: Family, table: &str) -> Result<Option<Fingerprint>, Error> {
+        let asked = start(NFT_MSG_GETTABLE, 0, family).attr_str(NFTA_TABLE_NAME, table);
+        let replies = match self.socket.request(asked) {
+            Ok(replies) => replies,
+            Err(error) if error.is_missing() => return Ok(None),
+            Err(error) => return Err(Error::List(error)),
+        };
+        let handle = |body: &[u8]| attribute(body.get(4..)?, NFTA_TABLE_HANDLE).and_then(read_be64);
+        let mut found = Fingerprint {
+            handle: replies.iter().find_map(|reply| handle(&reply.body)).unwrap_or(0),
+            ..Fingerprint::default()
+        };
+        let listed = start(NFT_MSG_GETCHAIN, 0, family);
+        for reply in self.socket.dump(&listed).map_err(Error::List)? {
+            let body = reply.body.get(4..).unwrap_or_default();
+            if attribute(body, NFTA_CHAIN_TABLE).map(read_text).as_deref() == Some(table) {
+                let uses = attribute(body, NFTA_CHAIN_USE).and_then(|value| value.try_into().ok());
+                found.chains += 1;
+                found.uses += uses.map_or(0, u32::from_be_bytes) as u64;
+            }
+        }
+        Ok(Some(found))
+    }
+
+    /// The elements of a dynamic map; none when the table or map is not there.
+    ///
+    /// # Errors
+    /// The kernel does not tell.
+    pub fn timed_elements(&mut self, family: Family, table: &str, set: &str) -> Result<Vec<Timed>, Error> {
+        match self
+            .socket
+            .dump(&elements_of(NFT_MSG_GETSETELEM, 0, family, table, set))
+        {
+            Ok(replies) => Ok(replies.iter().flat_map(|reply| read_timed(&reply.body)).collect()),
+            Err(error) if error.is_missing() => Ok(Vec::new()),
+            Err(error) => Err(Error::List(error)),
+        }
+    }
+
+    /// Deletes a table if it is there, in every family named.
+    ///
+    /// # Errors
+    /// The kernel refused.
+    pub fn remove_table(&mut self, families: &[Family], table: &str) -> Result<(), Error> {
+        for family in families {
+            let mut batch = Batch::new();
+            batch.delete_table(*family, table);
+            match self.commit_bulk(&batch) {
+                Err(Error::Commit(error)) if error.is_missing() => {}
+                other => other?,
+            }
+        }
+        Ok(())
+    }
+}

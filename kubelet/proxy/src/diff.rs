@@ -1,0 +1,193 @@
+//! From one state of the Services to the next: which elements and chains come and go. Pure; remembers who asked for what, so
+//! that a change costs what it changes.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::desired::{Class, Element, Owner, Set};
+
+/// Unused chains are kept up to this number: counts that were there come again, and deleting a chain is the slowest change.
+const UNUSED_CHAINS_MAX: usize = 128;
+
+/// Key and data of an element.
+pub type Pair = (Vec<u8>, Vec<u8>);
+
+/// Changes of one family.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Delta {
+    /// Elements that go, by set, with the data they had.
+    pub gone: BTreeMap<Set, Vec<Pair>>,
+    /// Elements that come, after those that go.
+    pub come: BTreeMap<Set, Vec<Pair>>,
+    /// Classes whose chains go.
+    pub classes_gone: BTreeSet<Class>,
+    /// Classes whose chains come.
+    pub classes_come: BTreeSet<Class>,
+}
+
+impl Delta {
+    /// Whether nothing changes.
+    pub fn is_empty(&self) -> bool {
+        self.gone.is_empty() && self.come.is_empty() && self.classes_gone.is_empty() && self.classes_come.is_empty()
+    }
+}
+
+/// Who asks for a key, and what for. The least one gets it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Claim {
+    rank: u8,
+    owner: Owner,
+    data: Box<[u8]>,
+}
+
+/// Nearly every key has one claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Claims {
+    One(Claim),
+    Many(Vec<Claim>),
+}
+
+impl Claims {
+    fn winner(&self) -> Option<&Claim> {
+        match self {
+            Self::One(claim) => Some(claim),
+            Self::Many(claims) => claims.iter().min(),
+        }
+    }
+
+    fn add(&mut self, claim: Claim) {
+        match self {
+            Self::One(first) => *self = Self::Many(vec![first.clone(), claim]),
+            Self::Many(claims) => claims.push(claim),
+        }
+    }
+
+    /// Takes one claim back; returns whether none is left.
+    fn remove(&mut self, claim: &Claim) -> bool {
+        match self {
+            Self::One(first) => first == claim,
+            Self::Many(claims) => {
+                if let Some(at) = claims.iter().position(|other| other == claim) {
+                    claims.swap_remove(at);
+                }
+                if let [last] = claims.as_slice() {
+                    *self = Self::One(last.clone());
+                    return false;
+                }
+                matches!(self, Self::Many(claims) if claims.is_empty())
+            }
+        }
+    }
+}
+
+/// What one family's table was told, and by whom.
+#[derive(Clone, Debug, Default)]
+pub struct Book {
+    claims: BTreeMap<(Set, Box<[u8]>), Claims>,
+    classes: BTreeMap<Class, usize>,
+    chains: BTreeSet<Class>,
+}
+
+/// The elements one port had and has.
+#[derive(Clone, Debug)]
+pub struct Turn {
+    /// Names the port.
+    pub owner: Owner,
+    /// What it asked for before.
+    pub before: Vec<Element>,
+    /// What it asks for now.
+    pub after: Vec<Element>,
+}
+
+impl Book {
+    /// Enters changes of ports, and returns what changes in the kernel.
+    pub fn enter(&mut self, turns: Vec<Turn>) -> Delta {
+        // What the kernel has of every touched key.
+        let mut touched: BTreeMap<(Set, Vec<u8>), Option<Box<[u8]>>> = BTreeMap::new();
+        for element in turns.iter().flat_map(|turn| turn.before.iter().chain(&turn.after)) {
+            let entry = touched.entry((element.set, element.key.clone()));
+            if let Entry::Vacant(entry) = entry {
+                entry.insert(self.winner(element.set, &element.key));
+            }
+        }
+        for turn in turns {
+            turn.before
+                .into_iter()
+                .for_each(|element| self.leave(turn.owner, element));
+            turn.after
+                .into_iter()
+                .for_each(|element| self.claim(turn.owner, element));
+        }
+        let mut delta = Delta::default();
+        for ((set, key), before) in touched {
+            let after = self.winner(set, &key);
+            if before == after {
+                continue;
+            }
+            if let Some(data) = before {
+                delta.gone.entry(set).or_default().push((key.clone(), data.into()));
+            }
+            if let Some(data) = after {
+                delta.come.entry(set).or_default().push((key, data.into()));
+            }
+        }
+        self.settle_classes(&mut delta);
+        delta
+    }
+
+    fn winner(&self, set: Set, key: &[u8]) -> Option<Box<[u8]>> {
+        let claims = self.claims.get(&(set, key.into()))?;
+        claims.winner().map(|claim| claim.data.clone())
+    }
+
+    fn claim(&mut self, owner: Owner, element: Element) {
+        if let Some(class) = element.class {
+            *self.classes.entry(class).or_default() += 1;
+        }
+        let claim = Claim {
+            rank: element.rank,
+            owner,
+            data: element.data.into(),
+        };
+        match self.claims.entry((element.set, element.key.into())) {
+            Entry::Vacant(entry) => drop(entry.insert(Claims::One(claim))),
+            Entry::Occupied(mut entry) => entry.get_mut().add(claim),
+        }
+    }
+
+    fn leave(&mut self, owner: Owner, element: Element) {
+        if let Some(users) = element.class.and_then(|class| self.classes.get_mut(&class)) {
+            *users = users.saturating_sub(1);
+        }
+        let claim = Claim {
+            rank: element.rank,
+            owner,
+            data: element.data.into(),
+        };
+        if let Entry::Occupied(mut entry) = self.claims.entry((element.set, element.key.into()))
+            && entry.get_mut().remove(&claim)
+        {
+            entry.remove();
+        }
+    }
+
+    /// Chains come with the first element of their class, and go when many are unused.
+    fn settle_classes(&mut self, delta: &mut Delta) {
+        self.classes.retain(|_, users| *users > 0);
+        let mut needed = BTreeSet::new();
+        for class in self.classes.keys() {
+            needed.insert(*class);
+            needed.extend(class.needs().iter().map(|route| class.with(*route)));
+        }
+        let unused: BTreeSet<Class> = self.chains.difference(&needed).copied().collect();
+        delta.classes_come = needed.difference(&self.chains).copied().collect();
+        self.chains.extend(needed);
+        if unused.len() > UNUSED_CHAINS_MAX {
+            self.chains.retain(|class| !unused.contains(class));
+            delta.classes_gone = unused;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,199 @@
+//! The part of the loop that works: reads objects, enters them in the ledger, writes to the kernel. Runs on a thread that may
+//! block.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use client::informer::{Change, Key};
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use netlink::nft::Error;
+
+use super::Sources;
+use crate::apply::Kernel;
+use crate::choose::{Here, choose};
+use crate::diff::Delta;
+use crate::ledger::{Changes, Deltas, Ledger};
+use crate::model::{Endpoint, LeftOut, Served, ServiceName, Snapshot, read_service, read_slice};
+use crate::rules::Writer;
+use crate::settings::Settings;
+
+/// One write.
+pub(super) struct Written {
+    pub(super) snapshot: Arc<Snapshot>,
+    /// `None` before the first write.
+    pub(super) previous: Option<Arc<Snapshot>>,
+    pub(super) full: bool,
+}
+
+pub(super) struct Worker {
+    kernel: Kernel,
+    sources: Sources,
+    ledger: Ledger,
+    /// The settings the tables were written by.
+    settings: Option<Settings>,
+    /// Slices by Service.
+    slices: BTreeMap<ServiceName, BTreeSet<Key>>,
+    /// Services to read again.
+    dirty: BTreeSet<ServiceName>,
+    /// What was last told to be served.
+    told: Option<Arc<Snapshot>>,
+    /// The tables are to be written anew.
+    anew: bool,
+}
+
+impl Worker {
+    pub(super) fn new(kernel: Kernel, sources: Sources) -> Self {
+        Self {
+            kernel,
+            sources,
+            ledger: Ledger::default(),
+            settings: None,
+            slices: BTreeMap::new(),
+            dirty: BTreeSet::new(),
+            told: None,
+            anew: true,
+        }
+    }
+
+    pub(super) fn start_anew(&mut self) {
+        self.anew = true;
+    }
+
+    pub(super) fn note_services(&mut self, changes: &[Change<Service>]) {
+        for change in changes {
+            let left_out = |service: &Option<Arc<Service>>| service.as_ref().map(|s| read_service(s).left_out);
+            warn("Service", &change.key, left_out(&change.old), left_out(&change.new));
+            self.dirty.insert(change.key.clone());
+        }
+    }
+
+    pub(super) fn note_slices(&mut self, changes: &[Change<EndpointSlice>]) {
+        for change in changes {
+            let read = |slice: &Option<Arc<EndpointSlice>>| slice.as_ref().map(|slice| read_slice(slice, ""));
+            let (old, new) = (read(&change.old), read(&change.new));
+            if let Some(service) = old.as_ref().and_then(|old| old.service.clone()) {
+                if let Some(slices) = self.slices.get_mut(&service) {
+                    slices.remove(&change.key);
+                    if slices.is_empty() {
+                        self.slices.remove(&service);
+                    }
+                }
+                self.dirty.insert(service);
+            }
+            if let Some(service) = new.as_ref().and_then(|new| new.service.clone()) {
+                self.slices
+                    .entry(service.clone())
+                    .or_default()
+                    .insert(change.key.clone());
+                self.dirty.insert(service);
+            }
+            let left_out = |read: Option<crate::model::ReadSlice>| read.map(|read| read.left_out);
+            warn("EndpointSlice", &change.key, left_out(old), left_out(new));
+        }
+    }
+
+    /// Whether the tables are as written; `false` also begins to write them anew.
+    pub(super) fn is_intact(&mut self) -> bool {
+        let intact = self.kernel.is_intact().unwrap_or_else(|error| {
+            tracing::warn!(%error, "cannot tell whether the rules of Services are intact");
+            false
+        });
+        self.anew |= !intact;
+        intact
+    }
+
+    /// Writes what was noted.
+    pub(super) fn write(&mut self, settings: Settings) -> Result<Written, Error> {
+        self.anew |= self.settings.as_ref() != Some(&settings);
+        if !self.anew && !self.write_changes(&settings)? {
+            self.anew = true;
+        }
+        let full = self.anew;
+        if full {
+            self.write_all(settings)?;
+        }
+        let snapshot = self.ledger.snapshot().clone();
+        Ok(Written {
+            previous: self.told.replace(snapshot.clone()),
+            snapshot,
+            full,
+        })
+    }
+
+    fn write_changes(&mut self, settings: &Settings) -> Result<bool, Error> {
+        let dirty = std::mem::take(&mut self.dirty);
+        let changes: Changes = dirty.into_iter().map(|name| self.choose(name, settings)).collect();
+        let deltas = self.ledger.enter(changes, settings);
+        // Until the kernel has it, what it has is not what the ledger says.
+        self.anew = true;
+        let done = self.kernel.change(&by_writer(deltas, settings))?;
+        self.anew = !done;
+        Ok(done)
+    }
+
+    fn write_all(&mut self, settings: Settings) -> Result<(), Error> {
+        if settings.localhost_node_ports && settings.ipv4 {
+            // Without it the kernel takes no packet to or from 127.0.0.0/8 out of the loopback interface.
+            if let Err(error) = netlink::sysctl::set("ipv4/conf/all/route_localnet", "1") {
+                tracing::warn!(%error, "NodePorts on 127.0.0.1 will not work");
+            }
+        }
+        self.dirty.clear();
+        let mut ledger = Ledger::new(&settings);
+        let names = self
+            .sources
+            .services
+            .list()
+            .into_iter()
+            .map(|service| Key::of(&*service));
+        let changes: Changes = names.map(|name| self.choose(name, &settings)).collect();
+        let deltas = ledger.enter(changes, &settings);
+        self.kernel.replace(&by_writer(deltas, &settings))?;
+        self.ledger = ledger;
+        self.settings = Some(settings);
+        self.anew = false;
+        Ok(())
+    }
+
+    fn choose(&self, name: ServiceName, settings: &Settings) -> (ServiceName, Option<Arc<[Served]>>) {
+        let ports = self
+            .sources
+            .services
+            .get_key(&name)
+            .map(|service| read_service(&service).ports);
+        let Some(ports) = ports.filter(|ports| !ports.is_empty()) else {
+            return (name, None);
+        };
+        let here = Here {
+            node: &settings.node_name,
+            zone: &settings.zone,
+        };
+        let keys = self.slices.get(&name).into_iter().flatten();
+        let slices = keys.filter_map(|key| self.sources.slices.get_key(key));
+        let of_ports: Vec<_> = slices.flat_map(|slice| read_slice(&slice, here.node).ports).collect();
+        let served = ports.into_iter().map(|port| {
+            let same = |name: &str, protocol| *name == port.name.port && protocol == port.name.protocol;
+            let endpoints: Vec<&Endpoint> = of_ports
+                .iter()
+                .filter(|(name, protocol, _)| same(name, *protocol))
+                .flat_map(|(_, _, endpoints)| endpoints)
+                .collect();
+            choose(port, endpoints.into_iter(), here)
+        });
+        (name, Some(served.collect()))
+    }
+}
+
+fn by_writer(deltas: Deltas, settings: &Settings) -> Vec<(Writer<'_>, Delta)> {
+    let with = |(v4, delta)| (Writer { v4, settings }, delta);
+    deltas.into_iter().map(with).collect()
+}
+
+/// Names what is newly left out of an object.
+fn warn(kind: &str, key: &Key, old: Option<Vec<LeftOut>>, new: Option<Vec<LeftOut>>) {
+    let old = old.unwrap_or_default();
+    for left in new.unwrap_or_default().iter().filter(|left| !old.contains(left)) {
+        tracing::warn!(kind, object = %key, field = left.field, value = left.value, reason = left.reason, "left out");
+    }
+}
