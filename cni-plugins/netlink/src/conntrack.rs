@@ -1,5 +1,9 @@
 //! Connection tracking entries, over ctnetlink: finding those of a port and deleting them.
 
+mod flow;
+
+pub use flow::{Flow, FlowFilter, delete_stale};
+
 use std::net::IpAddr;
 
 use super::codec::{Attributes, Message, attribute};

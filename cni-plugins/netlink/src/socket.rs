@@ -237,9 +237,29 @@ impl Socket {
     }
 
     fn dump_once(&mut self, message: &Message) -> Result<Vec<Reply>, Error> {
+        let mut replies = Vec::new();
+        self.visit_once(message, &mut |kind, body| {
+            let body = body.to_vec();
+            replies.push(Reply { kind, body });
+        })?;
+        Ok(replies)
+    }
+
+    /// Shows each listed object to `visit` (type, body) as it arrives, so that a long list is never in memory. From the start again
+    /// when the kernel says that something changed meanwhile: `visit` may see an object several times.
+    pub fn visit(&mut self, message: &Message, visit: &mut dyn FnMut(u16, &[u8])) -> Result<(), Error> {
+        for _ in 0..MAX_DUMP_ATTEMPTS {
+            match self.visit_once(message, visit) {
+                Err(Error::Interrupted | Error::Refused(Errno::EINTR)) => {}
+                other => return other,
+            }
+        }
+        Err(Error::Interrupted)
+    }
+
+    fn visit_once(&mut self, message: &Message, visit: &mut dyn FnMut(u16, &[u8])) -> Result<(), Error> {
         let sequence = self.reserve(1);
         self.send(&message.encode(sequence, NLM_F_REQUEST | NLM_F_DUMP))?;
-        let mut replies = Vec::new();
         let mut interrupted = false;
         loop {
             let size = self.receive()?;
@@ -247,18 +267,12 @@ impl Socket {
                 interrupted |= message.flags & NLM_F_DUMP_INTR != 0;
                 match message.kind {
                     NLMSG_DONE if interrupted => return Err(Error::Interrupted),
-                    NLMSG_DONE => return done(message.body).map(|()| replies),
-                    NLMSG_ERROR => {
-                        acknowledged(message.body)?;
-                        return Ok(replies);
-                    }
-                    kind => replies.push(Reply {
-                        kind,
-                        body: message.body.to_vec(),
-                    }),
+                    NLMSG_DONE => return done(message.body),
+                    NLMSG_ERROR => return acknowledged(message.body),
+                    kind => visit(kind, message.body),
                 }
                 if message.flags & NLM_F_MULTI == 0 {
-                    return Ok(replies);
+                    return Ok(());
                 }
             }
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use crate::model::{Choice, Chosen, Endpoint, Served, ServicePort};
+use crate::model::{Choice, Chosen, Endpoint, Protocol, Served, ServicePort};
 
 /// Where this proxy stands.
 #[derive(Clone, Copy, Debug)]
@@ -45,10 +45,14 @@ pub fn choose<'a>(port: ServicePort, endpoints: impl Iterator<Item = &'a Endpoin
         Some(first) if first.is_ipv6() => v6.local.len(),
         _ => v4.local.len(),
     };
+    let is_udp = port.name.protocol == Protocol::Udp;
+    let serving = by_address.values().filter(|endpoint| is_udp && (endpoint.ready || endpoint.serving));
+    let serving = serving.map(|endpoint| endpoint.address).collect();
     Served {
         port,
         v4,
         v6,
+        serving,
         local_endpoints,
     }
 }

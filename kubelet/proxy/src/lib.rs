@@ -12,6 +12,19 @@
 //! | [`apply`] | batches for the kernel, and the look whether they are still there |
 //! | [`run`] | the loop from watched objects to written rules |
 //! | [`notice`] | what the run loop tells whoever listens |
+//!
+//! Around the rules, for a proxy as upstream's:
+//!
+//! | module | owns |
+//! |---|---|
+//! | [`config`], [`flags`] | KubeProxyConfiguration and the command line, checked and resolved |
+//! | [`healthz`], [`metrics`] | `/healthz`, `/livez`; what is counted, and its pages |
+//! | [`health_check`] | the servers of `healthCheckNodePort` |
+//! | [`conntrack`] | UDP flows that go to no endpoint any more; the kernel's limits of connection tracking |
+//! | [`http`] | connections of probes and scrapers, bounded |
+//! | [`told`] | events, for whoever writes them |
+//! | [`serve`] | a whole proxy for one node |
+//! | [`program`] | the program `kube-proxy` |
 
 pub mod apply;
 pub mod choose;
@@ -23,3 +36,17 @@ pub mod notice;
 pub mod rules;
 pub mod run;
 pub mod settings;
+
+pub mod config;
+pub mod conntrack;
+mod duration;
+pub mod flags;
+pub mod health_check;
+pub mod healthz;
+pub mod http;
+pub mod metrics;
+pub mod program;
+pub mod serve;
+#[cfg(test)]
+mod testing;
+pub mod told;

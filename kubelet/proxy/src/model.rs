@@ -160,6 +160,9 @@ pub struct Served {
     pub v4: Choice,
     /// Its endpoints of IPv6.
     pub v6: Choice,
+    /// Every endpoint that serves, ready or ending, wherever it is and whatever topology says: flows that exist stay with them. Of UDP
+    /// alone, whose flows have no end of their own.
+    pub serving: Arc<[SocketAddr]>,
     /// How many endpoints on this node are ready or, when none is, serve while they end (`healthCheckNodePort`).
     pub local_endpoints: usize,
 }

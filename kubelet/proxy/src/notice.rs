@@ -1,10 +1,17 @@
 //! What the run loop tells: that changes wait, that they are in the kernel, that they could not be brought there.
 
+use client::informer::Change;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::model::Snapshot;
+
+/// The annotation of EndpointSlices with the time of the last change of a pod or Service that changed them.
+const TRIGGER: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 
 /// One finished write.
 #[derive(Clone, Debug)]
@@ -22,9 +29,45 @@ pub struct Synced {
     pub duration: Duration,
 }
 
+/// Objects that changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changed {
+    /// How many Services.
+    pub services: usize,
+    /// How many EndpointSlices.
+    pub slices: usize,
+    /// When what changed these slices happened, where they tell.
+    pub triggers: Vec<Timestamp>,
+}
+
+impl Changed {
+    /// Services changed.
+    pub fn services(changes: &[Change<Service>]) -> Self {
+        Self {
+            services: changes.len(),
+            ..Self::default()
+        }
+    }
+
+    /// EndpointSlices changed.
+    pub fn slices(changes: &[Change<EndpointSlice>]) -> Self {
+        let trigger = |change: &Change<EndpointSlice>| {
+            let annotations = change.new.as_ref()?.metadata.annotations.as_ref()?;
+            annotations.get(TRIGGER)?.parse().ok()
+        };
+        Self {
+            slices: changes.len(),
+            triggers: changes.iter().filter_map(trigger).collect(),
+            ..Self::default()
+        }
+    }
+}
+
 /// What happened.
 #[derive(Clone, Debug)]
 pub enum Notice {
+    /// Objects changed; [`Notice::Queued`] follows, unless a change waits already.
+    Changed(Changed),
     /// A change waits to be written since then; told once until the next write.
     Queued(Instant),
     /// All changes known are in the kernel.

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::apply::Kernel;
-use crate::notice::{Notice, Observer, Synced};
+use crate::notice::{Changed, Notice, Observer, Synced};
 use crate::settings::Settings;
 
 mod worker;
@@ -126,10 +126,12 @@ impl Turn {
                 () = stop.cancelled() => Woken::Stop,
                 changes = feeds.services.next() => {
                     self.with_worker(|worker| worker.note_services(&changes));
+                    self.tell(&Notice::Changed(Changed::services(&changes)));
                     Woken::Changes
                 }
                 changes = feeds.slices.next() => {
                     self.with_worker(|worker| worker.note_slices(&changes));
+                    self.tell(&Notice::Changed(Changed::slices(&changes)));
                     Woken::Changes
                 }
                 changed = self.settings.changed(), if settled => {
