@@ -20,6 +20,7 @@ use crate::certificate::CertificateError;
 use crate::certificate::credentials::CredentialError;
 use crate::certificate::rotation::Expired;
 use crate::cgroup::{CgroupError, CgroupNaming};
+use crate::cluster_network;
 use crate::collect;
 use crate::config::Config;
 use crate::events::Severity;
@@ -300,6 +301,7 @@ fn settings(
             sandbox_image,
         },
         container_logs: config.container_logs.clone(),
+        policies: config.cluster_network.policies,
         sockets: true,
     }
 }
@@ -449,14 +451,14 @@ pub async fn run(config: Config, level: LogLevel, stop: CancellationToken) -> Re
         providers,
         server_settings(&config, &kept.certificates, level),
     )?;
-    let heartbeat = built.kubelet.parts().heartbeat.clone();
-    let health = built.kubelet.parts().health();
-    tell_of_cgroups(&built.kubelet.parts());
-    found.tell(&built.kubelet.parts());
+    let parts = built.kubelet.parts();
+    tell_of_cgroups(&parts);
+    found.tell(&parts);
     match built.reporter {
         Some(reporter) => drop(tasks.spawn(reporter.run(stop.clone()))),
         None => standalone_network(&config, &*found.runtime).await,
     }
+    cluster_network::start(&parts, &config, &mut tasks, &stop);
     if let Some(listener) = sockets.read_only {
         tasks.spawn(serve_read_only(listener, built.server.clone(), stop.clone()));
     }
@@ -464,11 +466,11 @@ pub async fn run(config: Config, level: LogLevel, stop: CancellationToken) -> Re
         tasks.spawn(serve_tls(listener, kept.tls.clone(), built.server, stop.clone()));
     }
     if let Some(listener) = sockets.health {
-        tasks.spawn(serve_health(listener, health, stop.clone()));
+        tasks.spawn(serve_health(listener, parts.health(), stop.clone()));
     }
     watchdog::ready();
     if let Some(period) = watchdog::period() {
-        tasks.spawn(watchdog::keep(period, heartbeat, stop.clone()));
+        tasks.spawn(watchdog::keep(period, parts.heartbeat.clone(), stop.clone()));
     }
     tracing::info!(node = facts.name, "kubelet started");
     let ended = built.kubelet.run(stop.clone()).await.map_err(BootError::Kubelet);

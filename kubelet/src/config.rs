@@ -119,6 +119,13 @@ pub struct ClusterNetwork {
     pub ranges: Vec<Cidr>,
 }
 
+impl ClusterNetwork {
+    /// Whether any part runs.
+    pub fn is_any(&self) -> bool {
+        self.proxy || self.dns || self.policies || self.backend.is_some()
+    }
+}
+
 /// How pods of other nodes are reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Backend {

@@ -106,6 +106,11 @@ impl Recorder {
         self.record(object, severity, reason, message.into());
     }
 
+    /// Records an event about another object.
+    pub fn object(&self, object: ObjectReference, severity: Severity, reason: &str, message: String) {
+        self.record(object, severity, reason, message);
+    }
+
     /// How many events were dropped because the queue was full.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)

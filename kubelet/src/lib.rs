@@ -11,6 +11,7 @@ pub mod boot;
 pub mod certificate;
 pub mod cgroup;
 mod checksum;
+pub mod cluster_network;
 pub mod collect;
 pub mod config;
 pub mod container_log;

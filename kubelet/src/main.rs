@@ -3,15 +3,21 @@
 use anyhow::Context;
 use client::memory;
 use kubelet::config::{self, FlagsEnd};
-use kubelet::log::LogLevel;
+use kubelet::log::{Format, LogLevel, Logging, Pattern, Verbosity};
 use kubelet::network::install;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
+/// By this name the same program is a Service proxy alone.
+const KUBE_PROXY: &str = "kube-proxy";
+/// How much it says without being told.
+const PROXY_VERBOSITY: i64 = 2;
+/// The flag by which a kubelet does nothing but take the cluster's network away.
+const REMOVE_NETWORK: &str = "remove-cluster-network";
 /// Threads for everything that does not block.
 const WORKERS: usize = 2;
 /// How long a thread that did file work is kept for the next: a little longer than eviction looks apart, so that there is one when no
@@ -21,7 +27,12 @@ const FILE_THREAD_KEPT: Duration = Duration::from_secs(12);
 const FILE_WORK_MAX: Duration = Duration::from_secs(5);
 
 fn main() -> ExitCode {
-    let flags = match config::parse_flags(std::env::args().skip(1)) {
+    let mut arguments = std::env::args();
+    let name = arguments.next().unwrap_or_default();
+    if Path::new(&name).file_name().is_some_and(|name| name == KUBE_PROXY) {
+        return proxy::program::main(arguments, start_log);
+    }
+    let flags = match config::parse_flags(arguments) {
         Ok(flags) => flags,
         Err(FlagsEnd::Print(text)) => {
             print!("{text}");
@@ -34,11 +45,50 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
+    if flags.bool(REMOVE_NETWORK) == Some(true) {
+        return remove_network();
+    }
     memory::keep_no_caches();
     match run(&flags) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("Error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Begins the log of the program `kube-proxy`.
+fn start_log(logging: &proxy::config::Logging) {
+    let files = logging.modules.iter();
+    let logging = Logging {
+        format: if logging.json { Format::Json } else { Format::Text },
+        verbosity: Verbosity {
+            default: logging.verbosity.unwrap_or(PROXY_VERBOSITY),
+            files: files
+                .map(|(files, verbosity)| Pattern {
+                    files: files.clone(),
+                    verbosity: *verbosity,
+                })
+                .collect(),
+        },
+    };
+    kubelet::log::init(&logging, &LogLevel::new(&logging));
+}
+
+/// Takes away what the cluster's network made in the kernel.
+fn remove_network() -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let removed = match runtime {
+        Ok(runtime) => runtime.block_on(kubelet::cluster_network::remove()),
+        Err(error) => Err(vec![format!("start the async runtime: {error}")]),
+    };
+    match removed {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failures) => {
+            for failure in failures {
+                eprintln!("Error: {failure}");
+            }
             ExitCode::FAILURE
         }
     }

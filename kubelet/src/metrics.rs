@@ -41,7 +41,7 @@ pub use volumes::{VolumeMetrics, VolumeOperation};
 use crate::pod::view::PodView;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// The metrics of one kubelet. Cheap to clone.
 #[derive(Clone)]
@@ -72,6 +72,8 @@ pub struct Metrics {
     pub providers: ProviderMetrics,
     /// The node and this process on it.
     pub node: NodeMetrics,
+    /// The responder of cluster DNS, once it runs here.
+    pub dns: Arc<OnceLock<Arc<dns::Metrics>>>,
 }
 
 impl Metrics {
@@ -110,6 +112,7 @@ impl Metrics {
             health: HealthMetrics::new(),
             providers,
             node,
+            dns: Arc::default(),
         }
     }
 
@@ -126,7 +129,11 @@ impl Metrics {
         let mut text = String::new();
         // Writing into a string cannot fail.
         let _ = encode(&mut text, &self.registry);
-        text::classic(&text)
+        let mut text = text::classic(&text);
+        if let Some(dns) = self.dns.get() {
+            dns.render(&mut text);
+        }
+        text
     }
 }
 

@@ -14,6 +14,7 @@ mod status;
 
 pub use health::Health;
 pub(crate) use pod_network::apply as apply_network;
+pub(crate) use pod_network::pod_cidrs;
 pub(crate) use status::architecture;
 pub use status::{Facts, RuntimeFacts, allocatable, max_pods, memory_kept, node_status, over_reserved};
 

@@ -40,6 +40,7 @@ use crate::stats::{Sampler, Trees};
 use crate::user_namespace::IdPool;
 use crate::volume::{VolumeSettings, Volumes};
 use client::Clock;
+use policy::gate::Gate;
 use proto::api::resources::ResourceList;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -121,6 +122,8 @@ pub struct Settings {
     pub sockets: bool,
     /// How long containers' logs may become, and how many of them stay.
     pub container_logs: container_log::Rules,
+    /// Whether network policies are enforced, so that pods wait for theirs.
+    pub policies: bool,
 }
 
 impl Default for Settings {
@@ -149,6 +152,7 @@ impl Default for Settings {
             collect: collect::Rules::default(),
             sockets: false,
             container_logs: container_log::Rules::default(),
+            policies: false,
         }
     }
 }
@@ -209,6 +213,10 @@ pub struct Parts {
     pub dra: Arc<Dra>,
     /// Devices that plugins offer, and who has them, likewise.
     pub devices: Devices,
+    /// Where pods wait for their network policies; nothing where none are enforced.
+    pub gate: Option<Gate>,
+    /// The MTU pods are to have, in bytes, where the network between nodes says so.
+    pub pod_mtu: watch::Sender<Option<u32>>,
 }
 
 impl Parts {
@@ -288,6 +296,8 @@ impl Parts {
             pinning,
             dra,
             devices: Devices::open(context.root_dir.join("device-plugins"), metrics.devices.clone()),
+            gate: settings.policies.then(Gate::new),
+            pod_mtu: watch::Sender::default(),
             metrics,
             client,
             runtime,

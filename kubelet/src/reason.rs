@@ -20,6 +20,10 @@ pub mod event {
     pub const DUPLICATE_NODE_NAME: &str = "DuplicateNodeName";
     /// What the node keeps of its pods cannot be read or written (a setting of our own).
     pub const NODE_AUTONOMY: &str = "NodeAutonomy";
+    /// A part of the cluster's network does not do its work on this node (a setting of our own).
+    pub const CLUSTER_NETWORK: &str = "ClusterNetworkFailed";
+    /// Something in a NetworkPolicy cannot be enforced as it is written (likewise).
+    pub const POLICY_NOT_ENFORCED: &str = "NetworkPolicyNotEnforced";
     /// The node runs short of something and begins to reclaim it.
     pub const EVICTION_THRESHOLD_MET: &str = "EvictionThresholdMet";
     /// The pod had to go: it used too much, or the node had too little.

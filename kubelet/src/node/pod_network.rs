@@ -156,7 +156,7 @@ pub(crate) async fn apply(
 }
 
 /// The ranges of a node, by either field.
-pub(super) fn pod_cidrs(node: &Node) -> Vec<String> {
+pub(crate) fn pod_cidrs(node: &Node) -> Vec<String> {
     let Some(spec) = &node.spec else { return Vec::new() };
     match &spec.pod_cidrs {
         Some(cidrs) if !cidrs.is_empty() => cidrs.clone(),

@@ -26,6 +26,7 @@ use crate::runtime::observed::ObservedPod;
 use crate::runtime::{ImageInfo, RuntimeError};
 use crate::volume::{Ending, HostVolume};
 use k8s_openapi::api::core::v1::{Container, Pod};
+use policy::facts::PodId;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -217,6 +218,9 @@ impl Executor {
             }
             Operation::StopSandbox { id } => {
                 let stopped = self.parts.runtime.stop_pod_sandbox(&id).await;
+                if let (Ok(_), Some(gate)) = (&stopped, &self.parts.gate) {
+                    gate.forget(&PodId::of(&subject.pod));
+                }
                 let pod = subject.uid.clone();
                 Effect::Done(stopped.map_err(|error| Failure::KillSandbox { pod, error }))
             }

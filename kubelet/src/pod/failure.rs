@@ -16,6 +16,7 @@ use crate::pod::spec::SpecError;
 use crate::reason::{event, waiting};
 use crate::runtime::RuntimeError;
 use crate::volume::VolumeError;
+use policy::gate::Late;
 use std::io;
 use std::path::PathBuf;
 
@@ -174,6 +175,9 @@ pub enum StartError {
     /// It has no devices, or their plugin does not let it start.
     #[error(transparent)]
     Devices(DeviceError),
+    /// Its pod's traffic is not judged yet.
+    #[error(transparent)]
+    Policies(Late),
     /// Its earlier logs cannot be listed.
     #[error("list the logs of container {container:?}: {why}")]
     Logs {
@@ -326,6 +330,7 @@ impl StartError {
             | Self::Claims(_)
             | Self::NoDevices(_)
             | Self::Devices(_)
+            | Self::Policies(_)
             | Self::Logs { .. } => waiting::CREATE_CONTAINER_CONFIG_ERROR,
             Self::Create { .. } => waiting::CREATE_CONTAINER_ERROR,
             Self::Run { .. } => waiting::RUN_CONTAINER_ERROR,

@@ -1,4 +1,4 @@
-//! The table of flags: upstream's, those that have an effect here first, and our own: two for CNI, one for autonomy, five for the network.
+//! The table of flags: upstream's, those that have an effect here first, and our own: two for CNI, one for autonomy, six for the network.
 
 /// What a flag's text becomes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -174,6 +174,11 @@ pub(super) const FLAGS: &[Flag] = &[
         "cluster-cidr",
         Text,
         "where all pods' addresses are, one range of each family (not upstream's)",
+    ),
+    own(
+        "remove-cluster-network",
+        Bool,
+        "take away what the cluster's network made in the kernel, and end (not upstream's)",
     ),
     own(
         "seccomp-default",

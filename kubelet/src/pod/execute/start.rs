@@ -12,9 +12,15 @@ use crate::reason::event;
 use crate::runtime::RuntimeVersion;
 use crate::volume::{ContainerFiles, ContainerFilesRequest, ImageMount, SubPath};
 use k8s_openapi::api::core::v1::{Container, Pod};
+use policy::gate::Late;
 use proto::cri::{CdiDevice, ContainerConfig};
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long a container waits for its pod's network policies before that is told.
+const POLICIES_MAX: Duration = Duration::from_secs(5);
 
 impl Executor {
     /// Creates and starts a container in a sandbox, and tells users.
@@ -116,6 +122,8 @@ impl Executor {
             .pin(subject, container, &mut config)
             .await
             .map_err(StartError::Pinning)?;
+        let addresses = sandbox.map_or(&[] as &[String], |sandbox| &sandbox.ips);
+        self.let_in(pod, addresses).await?;
         let created = self
             .parts
             .runtime
@@ -171,6 +179,17 @@ impl Executor {
             pinning.kept().await?;
         }
         pinning.fit(&subject.uid, &container.name, resources)
+    }
+
+    /// Waits until the network policies of the pod stand. While the kernel holds its traffic back nobody is harmed by a
+    /// container that runs already.
+    async fn let_in(&self, pod: &Pod, addresses: &[String]) -> Result<(), StartError> {
+        let Some(gate) = &self.parts.gate else { return Ok(()) };
+        let addresses: Vec<IpAddr> = addresses.iter().filter_map(|address| address.parse().ok()).collect();
+        match gate.prepare(pod, &addresses, POLICIES_MAX).await {
+            Ok(()) | Err(Late::Held) => Ok(()),
+            Err(late) => Err(StartError::Policies(late)),
+        }
     }
 
     /// The devices a container has by resource claims.

@@ -1,0 +1,111 @@
+//! How each part begins: what it follows, and whom it tells.
+
+use super::{Begin, Given, events, settings};
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use netlink::cidr::Cidr;
+use std::sync::Arc;
+
+pub(super) fn proxy(given: &Arc<Given>) -> Begin {
+    let given = given.clone();
+    Box::new(move |stop| {
+        let given = given.clone();
+        Box::pin(async move {
+            let config = settings::proxy(&given.config)?;
+            let (services, slices) = given.services.clone().ok_or("it follows no Services")?;
+            let informers = proxy::serve::Informers {
+                nodes: given.nodes.clone(),
+                rules: proxy::run::Sources { services, slices },
+            };
+            let recorder = given.parts.recorder.clone();
+            let tell = Arc::new(move |told| events::of_proxy(&recorder, &told));
+            let node = &given.parts.context.node_name;
+            let ended = proxy::serve::run(&config, node, informers, tell, stop).await;
+            ended.map_err(|error| settings::chain(&error))
+        })
+    })
+}
+
+pub(super) fn dns(given: &Arc<Given>) -> Begin {
+    let given = given.clone();
+    let metrics = given.parts.metrics.dns.get_or_init(Arc::default).clone();
+    Box::new(move |stop| {
+        let (given, metrics) = (given.clone(), metrics.clone());
+        Box::pin(async move {
+            let settings = settings::dns(&given.config)?;
+            let (services, slices) = given.services.clone().ok_or("it follows no Services")?;
+            let namespaces = namespaces(&given);
+            let sources = dns::Sources {
+                services,
+                slices,
+                namespaces,
+                pods: None,
+            };
+            let ended = dns::run(sources, settings, metrics.clone(), stop).await;
+            ended.map_err(|error| settings::chain(&error))
+        })
+    })
+}
+
+fn namespaces(given: &Given) -> client::Informer<Namespace> {
+    let api = kube::Api::all(given.client.clone());
+    client::Informer::spawn_as_tree(api, given.options(""))
+}
+
+pub(super) fn overlay(given: &Arc<Given>) -> Begin {
+    let given = given.clone();
+    Box::new(move |stop| {
+        let given = given.clone();
+        Box::pin(async move {
+            let node = given.parts.context.node_name.clone();
+            let settings = settings::overlay(&given.config, &node).ok_or("there is no backend")?;
+            let recorder = given.parts.recorder.clone();
+            let sources = overlay::Sources {
+                nodes: given.nodes.clone(),
+                clock: given.parts.clock.clone(),
+                notices: Box::new(move |notice| events::of_overlay(&recorder, &node, notice)),
+                mtu: given.parts.pod_mtu.clone(),
+                seed: given.parts.seed,
+            };
+            let ended = overlay::run(sources, given.client.clone(), settings, stop).await;
+            ended.map_err(|error| settings::chain(&error))
+        })
+    })
+}
+
+pub(super) fn policies(given: &Arc<Given>) -> Begin {
+    let given = given.clone();
+    Box::new(move |stop| {
+        let given = given.clone();
+        Box::pin(async move {
+            let parts = &given.parts;
+            let node = parts.context.node_name.clone();
+            let gate = parts.gate.clone().ok_or("there is no gate")?;
+            let settings = policy::settings::Settings {
+                node_name: node.clone(),
+                pod_cidrs: own_ranges(&given.nodes, &node).await,
+                ..policy::settings::Settings::default()
+            };
+            let (of_pods, of_namespaces) = (given.clone(), given.clone());
+            let sources = policy::Sources {
+                policies: given.all(),
+                pods: Box::new(move || of_pods.all::<Pod>()),
+                namespaces: Box::new(move || namespaces(&of_namespaces)),
+            };
+            let recorder = parts.recorder.clone();
+            let observer = Arc::new(move |notice: &_| events::of_policies(&recorder, &node, notice));
+            let ended = policy::run(sources, settings, gate, observer, stop).await;
+            ended.map_err(|error| settings::chain(&error))
+        })
+    })
+}
+
+/// The ranges of this node's pods, once they are known.
+async fn own_ranges(nodes: &client::Informer<Node>, name: &str) -> Vec<Cidr> {
+    let ranges = || -> Vec<Cidr> {
+        let texts = nodes.get("", name).map(|node| crate::node::pod_cidrs(&node));
+        let texts = texts.unwrap_or_default();
+        texts.iter().filter_map(|text| Cidr::parse(text).ok()).collect()
+    };
+    nodes.wait_until(|_| !ranges().is_empty()).await;
+    ranges()
+}

@@ -1,0 +1,62 @@
+//! What each part is told, of what the kubelet is told. Pure.
+
+use crate::config::{Backend, Config};
+use netlink::cidr::Cidr;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+/// Flannel's network, which ours is part of (contract cni.md §6.2).
+pub(super) const VNI: u32 = 1;
+
+/// An error with what caused it.
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
+    let cause = error.source().map(|cause| format!(": {}", chain(cause)));
+    format!("{error}{}", cause.unwrap_or_default())
+}
+
+/// A proxy's configuration: upstream's defaults, and pods told by the cluster's ranges or, without any, by the node's.
+pub(super) fn proxy(config: &Config) -> Result<proxy::config::Config, String> {
+    let ranges: Vec<String> = config.cluster_network.ranges.iter().map(Cidr::to_string).collect();
+    let mode = if ranges.is_empty() { "NodeCIDR" } else { "ClusterCIDR" };
+    let text = format!(
+        "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: nftables\n\
+         detectLocalMode: {mode}\nclusterCIDR: {:?}\n",
+        ranges.join(",")
+    );
+    let flags = proxy::flags::parse(std::iter::empty()).map_err(|_| "its own flags are wrong".to_owned())?;
+    proxy::config::resolve(Some(&text), &flags).map_err(|error| chain(&error))
+}
+
+/// The responder's settings: the addresses pods are told to ask.
+///
+/// # Errors
+/// An address of `clusterDNS` is none.
+pub(super) fn dns(config: &Config) -> Result<dns::Settings, String> {
+    let mut addresses: Vec<IpAddr> = Vec::new();
+    for text in &config.dns.cluster_dns {
+        addresses.push(text.parse().map_err(|_| format!("clusterDNS: {text:?} is no address"))?);
+    }
+    let default = dns::Settings::default();
+    Ok(dns::Settings {
+        zone: config.dns.cluster_domain.clone(),
+        addresses,
+        resolv_conf: config.dns.resolv_conf.clone().unwrap_or(PathBuf::from("/dev/null")),
+        pods: dns::PodNames::Insecure,
+        ranges: config.cluster_network.ranges.clone(),
+        ..default
+    })
+}
+
+/// The overlay's settings.
+pub(super) fn overlay(config: &Config, node: &str) -> Option<overlay::Settings> {
+    let backend = match config.cluster_network.backend? {
+        Backend::Vxlan => overlay::Backend::Vxlan,
+        Backend::HostGw => overlay::Backend::HostGw,
+    };
+    let ranges = config.cluster_network.ranges.clone();
+    Some(overlay::Settings {
+        vni: VNI,
+        underlay: config.node.ips.clone(),
+        ..overlay::Settings::new(node, backend, ranges)
+    })
+}
