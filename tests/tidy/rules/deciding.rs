@@ -1,7 +1,7 @@
 //! Which modules decide. A list; what follows from being on it is the rules'.
 
 /// Modules that decide: pure functions over a snapshot.
-pub(super) const DECIDING: [&str; 73] = [
+pub(super) const DECIDING: [&str; 79] = [
     "controlplane/src/controller/autoscaler/behavior",
     "controlplane/src/controller/autoscaler/calculate",
     "controlplane/src/controller/autoscaler/decide",
@@ -28,6 +28,12 @@ pub(super) const DECIDING: [&str; 73] = [
     "kubelet/src/pinning/cpu",
     "kubelet/src/pinning/hint",
     "kubelet/src/pinning/memory",
+    "kubelet/overlay/src/diff",
+    "kubelet/overlay/src/peer",
+    "kubelet/overlay/src/plan",
+    "kubelet/overlay/src/publish",
+    "kubelet/overlay/src/settings",
+    "kubelet/overlay/src/state",
     "kubelet/src/pod/plan",
     "kubelet/src/pod/status",
     "kubelet/src/pod/spec",
