@@ -89,10 +89,11 @@ exec tail -f "$0/hold"'
 # start_node_namespace: the namespaces of the chosen node, and its link.
 start_node_namespace() {
     local holder link
-    mkdir -p "$N_DATA"/{run,kubelet,cni/net.d}
-    : >>"$N_DATA/hold"
     if ! running "holder$N_SUFFIX" >/dev/null; then
-        rm -f "$N_DATA/run/held"
+        # What is left of the node is in namespaces nobody can enter any more.
+        remove_node "$N_NUMBER"
+        mkdir -p "$N_DATA"/{run,kubelet,cni/net.d}
+        : >"$N_DATA/hold"
         start "holder$N_SUFFIX" unshare --mount --net --propagation slave bash -c "$HOLD" "$N_DATA"
         wait_for 30 "holder$N_SUFFIX" "the namespaces of node $N_NAME cannot be made" test -e "$N_DATA/run/held"
     fi

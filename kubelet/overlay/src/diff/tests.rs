@@ -14,9 +14,9 @@ fn device(number: u8) -> Device {
         },
         mac: Mac([2, 0, 0, 0, 0, number / 2]),
         mtu: 1450,
-        offload: number % 3 == 0,
-        up: number % 5 != 0,
-        ours: number % 7 != 0,
+        offload: number.is_multiple_of(3),
+        up: !number.is_multiple_of(5),
+        ours: !number.is_multiple_of(7),
     }
 }
 
