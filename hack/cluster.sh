@@ -188,6 +188,21 @@ start_controlplane() {
     wait_for 60 controlplane "the API server does not become ready on port $API_PORT" api_ready
 }
 
+# dns_address: the tenth address of the Services' range, as upstream's installers have it.
+dns_address() {
+    local network=${SERVICE_CIDR%/*} last
+    last=${network##*.}
+    echo "${network%.*}.$((last + 10))"
+}
+
+# let_nodes_see: what a kubelet follows for the cluster's network is more than a node may see by itself.
+let_nodes_see() {
+    kubectl_admin apply -f "$ROOT/hack/node/network.yaml" >"$DATA/log/network.log" 2>&1 || {
+        cat "$DATA/log/network.log" >&2
+        die "nodes cannot be allowed to follow Services and policies"
+    }
+}
+
 write_kubelet_config() {
     put "$N_DATA/kubelet/config.yaml" "kubelet$N_SUFFIX" <<EOF
 apiVersion: kubelet.config.k8s.io/v1beta1
@@ -200,6 +215,7 @@ failSwapOn: false
 podLogsDir: $N_DATA/kubelet/pod-logs
 staticPodPath: $N_DATA/kubelet/manifests
 clusterDomain: cluster.local
+clusterDNS: [$(dns_address)]
 port: $KUBELET_PORT
 readOnlyPort: 0
 healthzPort: $HEALTHZ_PORT
@@ -281,10 +297,13 @@ run_demo() {
     }
     end=$(milliseconds)
     say "available $((end - begin)) ms after create"
+    kubectl_admin get service nginx >/dev/null 2>&1 || kubectl_admin expose deployment nginx --port=80
     for address in $(kubectl_admin get pods -l app=nginx -o 'jsonpath={.items[*].status.podIP}'); do
         page=$(curl -fsS --max-time 10 "http://$address/") || die "no page from $address"
         say "http://$address/: $(grep -o '<h1>.*</h1>' <<<"$page")"
         count=$((count + 1))
     done
     ((count == 3)) || die "$count pods have an address, not 3"
+    page=$(kubectl_admin exec deployment/nginx -- wget -T 10 -qO- http://nginx) || die "no page from http://nginx in a pod"
+    say "http://nginx in a pod: $(grep -o '<h1>.*</h1>' <<<"$page")"
 }

@@ -38,7 +38,7 @@ choose_node() {
     N_NUMBER=$1
     ENTER=()
     # What the kubelet is told of the network of several nodes.
-    NETWORK_FLAGS=()
+    NETWORK_FLAGS=(--service-proxy --cluster-dns-responder --network-policies "--cluster-cidr=$POD_CIDR")
     if ((NODES > 1)); then
         NETWORK_FLAGS+=("--node-ip=$(node_address "$1")")
         if [[ $POD_NETWORK != none ]]; then NETWORK_FLAGS+=("--pod-network-backend=$POD_NETWORK"); fi

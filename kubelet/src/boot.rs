@@ -31,6 +31,7 @@ use crate::image;
 use crate::kubelet::{Kubelet, KubeletError};
 use crate::log::LogLevel;
 use crate::metrics::{Gates, RequestMetrics};
+use crate::network::Shape;
 use crate::node::{self, Facts, NodeReporter, allocatable};
 use crate::node_shutdown::logind::{self, SystemBus};
 use crate::parts::{Dependencies, Parts, Settings};
@@ -221,7 +222,7 @@ async fn standalone_network(config: &Config, runtime: &dyn Runtime) {
     if cidrs.is_empty() {
         return;
     }
-    if let Err(error) = node::apply_network(config, runtime, &cidrs).await {
+    if let Err(error) = node::apply_network(config, runtime, &cidrs, Shape::default()).await {
         let error = &error as &dyn std::error::Error;
         tracing::error!(error, "network configuration not written");
     }

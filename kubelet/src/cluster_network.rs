@@ -105,8 +105,14 @@ async fn keep(what: &'static str, parts: Arc<Parts>, begin: Begin, stop: Cancell
         tracing::error!(why, "{what} does not run on this node");
         let message = format!("{what} does not run: {why}");
         let node = &parts.context.node_name;
-        parts.recorder.node(node, Severity::Warning, event::CLUSTER_NETWORK, message);
-        if stop.run_until_cancelled(tokio::time::sleep(backoff.fail())).await.is_none() {
+        parts
+            .recorder
+            .node(node, Severity::Warning, event::CLUSTER_NETWORK, message);
+        if stop
+            .run_until_cancelled(tokio::time::sleep(backoff.fail()))
+            .await
+            .is_none()
+        {
             return;
         }
     }

@@ -141,13 +141,9 @@ async fn answers(plugin: &Path) -> bool {
     }
 }
 
-/// Writes the configuration for these ranges unless another one is there. The file appears whole or not at all.
-pub async fn ensure(conf_dir: &Path, bin_dir: &Path, pod_cidrs: &[String]) -> Result<Outcome, NetworkError> {
-    ensure_shaped(conf_dir, bin_dir, pod_cidrs, Shape::default()).await
-}
-
-/// The same in another shape. Pods that run keep what they were made with.
-pub async fn ensure_shaped(
+/// Writes the configuration for these ranges unless another one is there. The file appears whole or not at all. Pods that run
+/// keep what they were made with.
+pub async fn ensure(
     conf_dir: &Path,
     bin_dir: &Path,
     pod_cidrs: &[String],
@@ -247,21 +243,27 @@ mod tests {
         let bin = dir.path().join("bin");
         let ranges = |cidr: &str| vec![cidr.to_owned()];
         assert_eq!(
-            ensure(&conf, &bin, &ranges("10.1.0.0/24")).await.expect("written"),
+            ensure(&conf, &bin, &ranges("10.1.0.0/24"), Shape::default())
+                .await
+                .expect("written"),
             Outcome::Ours
         );
         assert_eq!(missing_plugin(&conf, &bin), Some(bin.join("bridge")));
         let path = conf.join(FILE_NAME);
         let first = fs::read_to_string(&path).expect("file");
         assert!(!first.contains("portmap"));
-        ensure(&conf, &bin, &ranges("10.2.0.0/24")).await.expect("written");
+        ensure(&conf, &bin, &ranges("10.2.0.0/24"), Shape::default())
+            .await
+            .expect("written");
         assert!(fs::read_to_string(&path).expect("file").contains("10.2.0.0/24"));
         assert_eq!(fs::read_dir(&conf).expect("dir").count(), 1);
 
         let other = conf.join("05-other.conf");
         fs::write(&other, "{}").expect("file");
         assert_eq!(
-            ensure(&conf, &bin, &ranges("10.3.0.0/24")).await.expect("left"),
+            ensure(&conf, &bin, &ranges("10.3.0.0/24"), Shape::default())
+                .await
+                .expect("left"),
             Outcome::Foreign(other)
         );
         assert!(fs::read_to_string(&path).expect("file").contains("10.2.0.0/24"));

@@ -185,6 +185,7 @@ impl NodeReporter {
             status: self.parts.runtime_status.subscribe(),
             node: self.node.clone(),
             name: self.facts.name.clone(),
+            mtu: self.parts.pod_mtu.subscribe(),
         };
         let describe = describe(
             self.node.clone(),

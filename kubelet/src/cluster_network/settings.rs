@@ -34,7 +34,10 @@ pub(super) fn proxy(config: &Config) -> Result<proxy::config::Config, String> {
 pub(super) fn dns(config: &Config) -> Result<dns::Settings, String> {
     let mut addresses: Vec<IpAddr> = Vec::new();
     for text in &config.dns.cluster_dns {
-        addresses.push(text.parse().map_err(|_| format!("clusterDNS: {text:?} is no address"))?);
+        addresses.push(
+            text.parse()
+                .map_err(|_| format!("clusterDNS: {text:?} is no address"))?,
+        );
     }
     let default = dns::Settings::default();
     Ok(dns::Settings {

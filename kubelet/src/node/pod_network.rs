@@ -2,7 +2,7 @@
 //! the plugins free what vanished sandboxes left. Never touches a network somebody else configures.
 
 use crate::config::Config;
-use crate::network::{self, Outcome, collect, install};
+use crate::network::{self, Outcome, Shape, collect, install};
 use crate::runtime::{Runtime, RuntimeStatus};
 use crate::wake;
 use client::informer::Informer;
@@ -46,6 +46,15 @@ impl Timer {
     }
 }
 
+/// The shape of the pods' network: of a node by itself, or of one among others, whose rules for the whole node masquerade. Nothing
+/// while the others' MTU is not known. Pure.
+fn shape(between_nodes: bool, mtu: Option<u32>) -> Option<Shape> {
+    match between_nodes {
+        false => Some(Shape::default()),
+        true => mtu.map(|mtu| Shape { masquerade: false, mtu }),
+    }
+}
+
 /// Keeps the node's network.
 pub(super) struct PodNetwork {
     pub(super) config: Arc<Config>,
@@ -53,13 +62,16 @@ pub(super) struct PodNetwork {
     pub(super) status: watch::Receiver<RuntimeStatus>,
     pub(super) node: Informer<Node>,
     pub(super) name: String,
+    /// The MTU the network between nodes leaves to pods, once it is known; only asked where there is such a network.
+    pub(super) mtu: watch::Receiver<Option<u32>>,
 }
 
 impl PodNetwork {
     /// Follows the node's podCIDR for ever.
     pub(super) async fn keep(self) {
         let mut changes = self.node.subscribe();
-        let mut applied: Vec<String> = Vec::new();
+        let mut applied: Option<(Vec<String>, Shape)> = None;
+        let mut mtu = self.mtu.clone();
         let mut status = self.status.clone();
         let mut timer = Timer::default();
         loop {
@@ -69,18 +81,22 @@ impl PodNetwork {
                 .get("", &self.name)
                 .map(|node| pod_cidrs(&node))
                 .unwrap_or_default();
-            if cidrs.is_empty() || cidrs == applied {
+            let between_nodes = self.config.cluster_network.backend.is_some();
+            let wanted = shape(between_nodes, *mtu.borrow_and_update()).map(|shape| (cidrs, shape));
+            let wanted = wanted.filter(|(cidrs, _)| !cidrs.is_empty());
+            let Some((cidrs, shape)) = wanted.filter(|wanted| applied.as_ref() != Some(wanted)) else {
                 tokio::select! {
                     biased;
                     _ = changes.next() => {}
+                    Ok(()) = mtu.changed() => {}
                     Ok(()) = status.changed() => {}
                     () = wake::at(timer.due) => timer.collected(self.collect().await, Instant::now()),
                 }
                 continue;
-            }
-            match apply(&self.config, &*self.runtime, &cidrs).await {
+            };
+            match apply(&self.config, &*self.runtime, &cidrs, shape).await {
                 Ok(outcome) => {
-                    applied = cidrs;
+                    applied = Some((cidrs, shape));
                     timer.network_is(&outcome, Instant::now());
                 }
                 Err(error) => {
@@ -134,10 +150,11 @@ pub(crate) async fn apply(
     config: &Config,
     runtime: &dyn Runtime,
     cidrs: &[String],
+    shape: Shape,
 ) -> Result<Outcome, network::NetworkError> {
     install_plugins(config);
     let paths = &config.paths;
-    let outcome = network::ensure(&paths.cni_conf_dir, &paths.cni_bin_dir, cidrs).await?;
+    let outcome = network::ensure(&paths.cni_conf_dir, &paths.cni_bin_dir, cidrs, shape).await?;
     match &outcome {
         Outcome::Ours => tracing::info!(pod_cidr = cidrs.join(","), "network configured"),
         Outcome::Foreign(path) => {
@@ -167,6 +184,17 @@ pub(crate) fn pod_cidrs(node: &Node) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn between_nodes_a_pods_address_stays_and_the_mtu_is_waited_for() {
+        assert_eq!(shape(false, None), Some(Shape::default()));
+        assert_eq!(shape(true, None), None);
+        let among_others = Shape {
+            masquerade: false,
+            mtu: 1450,
+        };
+        assert_eq!(shape(true, Some(1450)), Some(among_others));
+    }
 
     #[tokio::test(start_paused = true)]
     async fn what_is_collected_and_when() {

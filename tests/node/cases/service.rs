@@ -179,7 +179,10 @@ pub(crate) fn names(cluster: &Cluster) -> anyhow::Result<()> {
     ensure!(ports.matches("8080").count() >= 3, "{ports}");
     let reverse = lookup(&[&cluster_ip(cluster, "named")?])?;
     ensure!(reverse.contains("named.default.svc.cluster.local"), "{reverse}");
-    let unknown = cluster.kubectl_fails(&["exec", "client", "--", "nslookup", "nobody.default.svc.cluster.local"], None)?;
+    let unknown = cluster.kubectl_fails(
+        &["exec", "client", "--", "nslookup", "nobody.default.svc.cluster.local"],
+        None,
+    )?;
     ensure!(unknown.contains("command terminated"), "{unknown}");
     end(cluster)
 }
@@ -217,13 +220,17 @@ pub(crate) fn policies(cluster: &Cluster) -> anyhow::Result<()> {
     cluster.apply(ALLOW)?;
     refused("only friends are let in")?;
     cluster.kubectl(&["label", "pod", "client", "role=friend", "--overwrite"])?;
-    wait::until(30, "friends are let in", || fetch(cluster, "client", "http://named").map(drop))?;
+    wait::until(30, "friends are let in", || {
+        fetch(cluster, "client", "http://named").map(drop)
+    })?;
     answered_by(cluster, "http://named", &names)?;
     let ready = cluster.get(&["deployment", "named"], "{.status.readyReplicas}")?;
     ensure!(ready == "3", "{ready:?} ready: probes are the node's");
     cluster.kubectl(&["label", "pod", "client", "role=client", "--overwrite"])?;
     refused("friends that are none any more")?;
     cluster.kubectl(&["delete", "networkpolicy", "deny", "allow"])?;
-    wait::until(30, "everybody is let in", || fetch(cluster, "client", "http://named").map(drop))?;
+    wait::until(30, "everybody is let in", || {
+        fetch(cluster, "client", "http://named").map(drop)
+    })?;
     end(cluster)
 }

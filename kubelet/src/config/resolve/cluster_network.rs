@@ -25,7 +25,10 @@ pub(super) fn read(reader: &mut Reader, flags: &Flags, dns: &DnsConfig) -> Clust
     if text("kubeconfig").is_empty() {
         let asked = [PROXY, DNS, POLICIES].into_iter().filter(|name| on(name));
         for name in asked.chain(network.backend.map(|_| BACKEND)) {
-            reader.wrong(&format!("--{name}"), "it follows objects of an API server, give --kubeconfig");
+            reader.wrong(
+                &format!("--{name}"),
+                "it follows objects of an API server, give --kubeconfig",
+            );
         }
     }
     if network.dns && dns.cluster_dns.is_empty() {
@@ -57,7 +60,10 @@ fn ranges(reader: &mut Reader, text: &str) -> Vec<Cidr> {
     for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
         match Cidr::parse(part) {
             Ok(range) if ranges.iter().any(|other| other.addr.is_ipv4() == range.addr.is_ipv4()) => {
-                reader.wrong(&format!("--{RANGES}"), format!("{part} is a second range of its family"));
+                reader.wrong(
+                    &format!("--{RANGES}"),
+                    format!("{part} is a second range of its family"),
+                );
             }
             Ok(range) => ranges.push(range),
             Err(error) => reader.wrong(&format!("--{RANGES}"), error),
