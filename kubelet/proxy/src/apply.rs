@@ -228,6 +228,3 @@ impl Kernel {
 pub fn remove() -> Result<(), Error> {
     Connection::open()?.remove_table(&FAMILIES, TABLE)
 }
-
-#[cfg(test)]
-mod tests;
