@@ -46,7 +46,9 @@ pub fn choose<'a>(port: ServicePort, endpoints: impl Iterator<Item = &'a Endpoin
         _ => v4.local.len(),
     };
     let is_udp = port.name.protocol == Protocol::Udp;
-    let serving = by_address.values().filter(|endpoint| is_udp && (endpoint.ready || endpoint.serving));
+    let serving = by_address
+        .values()
+        .filter(|endpoint| is_udp && (endpoint.ready || endpoint.serving));
     let serving = serving.map(|endpoint| endpoint.address).collect();
     Served {
         port,

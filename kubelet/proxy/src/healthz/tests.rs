@@ -88,7 +88,10 @@ async fn probes_are_answered_over_a_socket_and_counted() {
     let stop = tokio_util::sync::CancellationToken::new();
     let listener = crate::http::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
     let address = listener.local_addr().unwrap();
-    let (health, metrics) = (Health::new(Duration::from_secs(30), &["IPv4"]), Metrics::new(&["IPv4"], Timestamp::UNIX_EPOCH));
+    let (health, metrics) = (
+        Health::new(Duration::from_secs(30), &["IPv4"]),
+        Metrics::new(&["IPv4"], Timestamp::UNIX_EPOCH),
+    );
     let there = Arc::new(Mutex::new(None));
     let known = there.clone();
     let handler = handler(

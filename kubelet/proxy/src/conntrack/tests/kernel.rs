@@ -121,7 +121,10 @@ async fn last_endpoints_and_others() {
         entry(8, service, "10.1.0.7:53"),
     ];
     socket.batch_all(&made).unwrap();
-    let (flows, metrics) = (Flows::default(), Metrics::new(&["IPv4", "IPv6"], jiff::Timestamp::UNIX_EPOCH));
+    let (flows, metrics) = (
+        Flows::default(),
+        Metrics::new(&["IPv4", "IPv6"], jiff::Timestamp::UNIX_EPOCH),
+    );
 
     let both = state(&[first, second]);
     flows.synced(&synced(None, &both));
