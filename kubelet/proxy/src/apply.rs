@@ -1,7 +1,7 @@
 //! Rules and changes of elements as batches for the kernel, and the connection they go by. Owns the two tables of the proxy's
 //! name, and nothing else in the kernel.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use netlink::nft::bulk::Fingerprint;
 use netlink::nft::expression::Verdict;
@@ -10,7 +10,7 @@ use netlink::nft::{Batch, Chain, Connection, Error, Family};
 
 use crate::desired::{Class, Set};
 use crate::diff::{Delta, Pair};
-use crate::rules::{AFFINITY, ChainRules, DISPATCH, Writer};
+use crate::rules::{AFFINITY, ChainRules, Writer, dispatch_map};
 
 /// The name of the proxy's table, in the families `ip` and `ip6`.
 pub const TABLE: &str = "skiff-proxy";
@@ -37,11 +37,15 @@ fn add_chains(batch: &mut Batch, family: Family, chains: &[ChainRules]) {
     }
 }
 
-fn dispatch(class: &Class) -> Element {
-    Element::new(
-        &class.number().to_ne_bytes(),
-        &Value::Verdict(Verdict::Goto(class.chain())),
-    )
+/// The elements that lead to the chains of classes, by map.
+fn by_map(classes: &BTreeSet<Class>) -> BTreeMap<&'static str, Vec<Element>> {
+    let mut maps: BTreeMap<&'static str, Vec<Element>> = BTreeMap::new();
+    for class in classes {
+        let goto = Value::Verdict(Verdict::Goto(class.chain()));
+        let element = Element::new(&class.number().to_ne_bytes(), &goto);
+        maps.entry(dispatch_map(*class)).or_default().push(element);
+    }
+    maps
 }
 
 fn element(set: Set, (key, data): &Pair) -> Element {
@@ -63,8 +67,9 @@ pub fn add_delta(batch: &mut Batch, writer: &Writer<'_>, delta: &Delta) {
         batch.delete_elements(family, TABLE, set.name(), gone);
     }
     if !delta.classes_gone.is_empty() {
-        let gone = delta.classes_gone.iter().map(dispatch);
-        batch.delete_elements(family, TABLE, DISPATCH, gone);
+        for (map, elements) in by_map(&delta.classes_gone) {
+            batch.delete_elements(family, TABLE, map, elements.into_iter());
+        }
         // A chain may go once no other goes to it: first what they do, then they.
         for class in &delta.classes_gone {
             batch.flush_chain(chain(family, &class.chain()));
@@ -75,8 +80,8 @@ pub fn add_delta(batch: &mut Batch, writer: &Writer<'_>, delta: &Delta) {
     }
     let chains: Vec<ChainRules> = delta.classes_come.iter().map(|class| writer.class(*class)).collect();
     add_chains(batch, family, &chains);
-    if !delta.classes_come.is_empty() {
-        batch.add_elements(family, TABLE, DISPATCH, delta.classes_come.iter().map(dispatch));
+    for (map, elements) in by_map(&delta.classes_come) {
+        batch.add_elements(family, TABLE, map, elements.into_iter());
     }
     for (set, pairs) in &delta.come {
         let come = pairs.iter().map(|pair| element(*set, pair));

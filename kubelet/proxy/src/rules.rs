@@ -24,8 +24,9 @@ use crate::settings::{DetectLocal, NodePortAddresses, Settings};
 
 /// The dynamic maps front . client : endpoint's name, for traffic to the whole cluster and to this node only.
 pub const AFFINITY: [&str; 2] = ["affinity", "local-affinity"];
-/// The map class : chain.
-pub const DISPATCH: &str = "classes";
+/// The maps class : chain, of `services` and of `local-services`. They are two, because chains that go on by the second must
+/// not lead to themselves.
+const DISPATCH: [&str; 2] = ["classes", "local-classes"];
 /// How many clients are remembered in each family; beyond, new ones are served without affinity. Some 200 bytes each.
 const AFFINITY_MAX: u32 = 262_144;
 
@@ -70,6 +71,11 @@ fn jump(chain: &str) -> Step {
 
 fn equals(word: Word, bytes: &[u8]) -> Step {
     Step::Compare(word, Comparison::Equal, bytes.to_vec())
+}
+
+/// The map that leads to a class's chain.
+pub fn dispatch_map(class: Class) -> &'static str {
+    DISPATCH[usize::from(class.route == Route::Local)]
 }
 
 fn affinity(local: bool) -> &'static str {
@@ -124,10 +130,10 @@ impl Writer<'_> {
             exact(Set::Guarded, shapes.front, Data::Nothing),
             (Set::Allowed.name(), shapes.client, Data::Nothing, Kind::Ranges),
             exact(Set::Hairpin, shapes.pair, Data::Nothing),
-            (DISPATCH, WORD, Data::Verdict, Kind::Exact),
         ];
         for local in [false, true] {
             list.extend([
+                (DISPATCH[usize::from(local)], WORD, Data::Verdict, Kind::Exact),
                 exact(Set::Services(local), shapes.front, Data::Parts(WORD)),
                 exact(Set::Endpoints(local), shapes.numbered, Data::Parts(shapes.endpoint)),
                 exact(Set::Numbers(local), shapes.numbered, Data::Parts(WORD)),
@@ -225,7 +231,7 @@ impl Writer<'_> {
     /// Looks the front up, and goes to the chain of its class.
     fn dispatch(&self, node_port: bool, local: bool) -> Vec<Step> {
         let find = vec![Step::Map(Set::Services(local).name().into(), FRONT, FOUND)];
-        let go = vec![Step::Dispatch(DISPATCH.into(), FOUND)];
+        let go = vec![Step::Dispatch(DISPATCH[usize::from(local)].into(), FOUND)];
         [self.load_front(node_port), find, carry().into(), go].concat()
     }
 

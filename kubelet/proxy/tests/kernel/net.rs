@@ -93,6 +93,8 @@ impl Net {
             netlink::sysctl::set("ipv6/conf/all/forwarding", "1").unwrap();
         });
         let neighbours = (0..=pods).map(|number| neighbour(&node, number)).collect();
+        node.ip(&["route", "add", "default", "via", "10.1.0.2"]);
+        node.ip(&["-6", "route", "add", "default", "via", "fd00:1:0::2"]);
         Self { node, neighbours }
     }
 }
@@ -243,4 +245,26 @@ pub(crate) fn udp(from: &Namespace, to: SocketAddr) -> std::io::Result<Answer> {
     let mut buffer = [0; 64];
     let size = socket.recv(&mut buffer)?;
     Ok(parse(std::str::from_utf8(&buffer[..size]).unwrap()))
+}
+
+/// Begins a connection that nobody is to answer, neither with a connection nor with a refusal. It is judged once a later
+/// connection by the same way, to `barrier`, was answered: packets between namespaces stay in order.
+pub(crate) fn unanswered(from: &Namespace, to: SocketAddr, barrier: SocketAddr) {
+    use nix::sys::socket::{
+        AddressFamily, SockFlag, SockType, SockaddrStorage, connect, getpeername, getsockopt, socket, sockopt,
+    };
+    use std::os::fd::AsRawFd;
+    let family = if to.is_ipv4() {
+        AddressFamily::Inet
+    } else {
+        AddressFamily::Inet6
+    };
+    let open = || socket(family, SockType::Stream, SockFlag::SOCK_NONBLOCK, None).unwrap();
+    let stream = from.inside(open);
+    let begun = connect(stream.as_raw_fd(), &SockaddrStorage::from(to));
+    assert_eq!(begun, Err(nix::errno::Errno::EINPROGRESS));
+    tcp(from, barrier).unwrap();
+    assert_eq!(getsockopt(&stream, sockopt::SocketError), Ok(0), "refused");
+    let peer = getpeername::<SockaddrStorage>(stream.as_raw_fd());
+    assert_eq!(peer.err(), Some(nix::errno::Errno::ENOTCONN), "answered");
 }
