@@ -10,11 +10,16 @@ use nix::sched::{CloneFlags, unshare};
 use std::sync::Mutex;
 
 /// Long enough for anything; what is waited for is a condition.
-const GUARD: Duration = Duration::from_secs(120);
+const GUARD: Duration = Duration::from_secs(20);
 
 /// Runs `work` where nothing of the machine's network is.
 fn in_namespace(work: impl AsyncFnOnce() + Send) {
     let test = || {
+        // What the proxy warns of says why a test failed.
+        let lines = tracing_subscriber::fmt()
+            .with_max_level(tracing::Level::WARN)
+            .with_test_writer();
+        let _lines = tracing::subscriber::set_default(lines.finish());
         unshare(CloneFlags::CLONE_NEWNET).expect("root makes namespaces");
         let up = link::set_flags(link::Target::Index(1), IFF_UP, IFF_UP);
         Socket::open(Protocol::Route).unwrap().request(up).unwrap();
@@ -23,7 +28,7 @@ fn in_namespace(work: impl AsyncFnOnce() + Send) {
             .enable_all()
             .build()
             .unwrap();
-        runtime.block_on(async { tokio::time::timeout(GUARD, work()).await.expect("it ends") });
+        runtime.block_on(work());
     };
     std::thread::scope(|scope| scope.spawn(test).join().expect("the test does not panic"));
 }
@@ -59,15 +64,20 @@ fn local() -> Config {
 /// Asks until the answer is as expected; before, nobody may listen yet.
 async fn until(port: u16, path: &str, expected: impl Fn(u16, &str) -> bool) {
     let address = SocketAddr::from(([127, 0, 0, 1], port));
-    loop {
-        if tokio::net::TcpStream::connect(address).await.is_ok() {
-            let (code, body) = get(address, path).await;
-            if expected(code, &body) {
-                return;
+    let mut last = (0, "nobody listens".to_owned());
+    let asks = async {
+        loop {
+            if tokio::net::TcpStream::connect(address).await.is_ok() {
+                last = get(address, path).await;
+                if expected(last.0, &last.1) {
+                    return;
+                }
             }
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    };
+    let ended = tokio::time::timeout(GUARD, asks).await;
+    assert!(ended.is_ok(), "{address}{path} answers {last:?}");
 }
 
 #[test]
