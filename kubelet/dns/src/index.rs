@@ -158,7 +158,7 @@ impl Index {
             };
             for address in service::pod_addresses(pod) {
                 match add {
-                    true => self.pods.entry(address).or_default().push(label.clone()),
+                    true => give(&mut self.pods, address, label.clone()),
                     false => take_one(&mut self.pods, &address, |owner| **owner == *label),
                 }
             }
@@ -188,6 +188,8 @@ impl Index {
             (Ok(at), Some(now)) => Some(std::mem::replace(&mut entry.slices[at], now)),
             (Ok(at), None) => Some(entry.slices.remove(at)),
             (Err(at), Some(now)) => {
+                // Most services have one slice.
+                entry.slices.reserve_exact(1);
                 entry.slices.insert(at, now);
                 None
             }
@@ -203,7 +205,7 @@ impl Index {
             take_one(&mut self.owners, &address, |owner| *owner == key);
         }
         for address in new {
-            self.owners.entry(address).or_default().push(key.clone());
+            give(&mut self.owners, address, key.clone());
         }
         self.forget_empty(&key);
     }
@@ -240,11 +242,18 @@ impl Index {
         };
         for address in addresses {
             match add {
-                true => self.owners.entry(address).or_default().push(key.clone()),
+                true => give(&mut self.owners, address, key.clone()),
                 false => take_one(&mut self.owners, &address, |owner| owner == key),
             }
         }
     }
+}
+
+/// Puts one of the owners in; most addresses have one.
+fn give<T>(owners: &mut HashMap<IpAddr, Vec<T>>, address: IpAddr, owner: T) {
+    let there = owners.entry(address).or_default();
+    there.reserve_exact(1);
+    there.push(owner);
 }
 
 /// Takes one of the owners out, and the address with the last.
