@@ -87,11 +87,24 @@ pub(crate) struct Forwarder {
 struct State {
     cache: Cache,
     flights: HashMap<Box<[u8]>, Flight>,
-    sources: HashMap<IpAddr, usize>,
     waiting: usize,
     resolvers: Rc<[SocketAddr]>,
     read: Stamp,
-    sulking: HashMap<SocketAddr, Instant>,
+    sulking: Vec<(SocketAddr, Instant)>,
+}
+
+impl State {
+    /// How many questions of a source wait. (There are few in all.)
+    fn waiting_of(&self, source: IpAddr) -> usize {
+        let waiting = self.flights.values().flat_map(|flight| &flight.waiting);
+        waiting.filter(|(asked, _)| asked.source == source).count()
+    }
+
+    /// Remembers who did not answer, or who does again.
+    fn sulk(&mut self, resolver: SocketAddr, until: Option<Instant>) {
+        self.sulking.retain(|(who, _)| *who != resolver);
+        self.sulking.extend(until.map(|until| (resolver, until)));
+    }
 }
 
 impl Forwarder {
@@ -106,11 +119,10 @@ impl Forwarder {
             state: RefCell::new(State {
                 cache: Cache::new(bounds.cache),
                 flights: HashMap::new(),
-                sources: HashMap::new(),
                 waiting: 0,
                 resolvers: Rc::new([]),
                 read: None,
-                sulking: HashMap::new(),
+                sulking: Vec::new(),
             }),
             bounds,
             own,
@@ -152,7 +164,7 @@ impl Forwarder {
         self.metrics
             .keep_resolvers(|resolver| found.contains(resolver) || self.stubs.asks(resolver));
         let mut state = self.state.borrow_mut();
-        state.sulking.retain(|resolver, _| found.contains(resolver));
+        state.sulking.retain(|(resolver, _)| found.contains(resolver));
         (state.resolvers, state.read) = (found.into(), stamp);
     }
 
@@ -173,8 +185,7 @@ impl Forwarder {
             return Outcome::Now(hit, asked, onward);
         }
         let source = asked.source;
-        let of_source = state.sources.get(&source).copied().unwrap_or(0);
-        if state.waiting >= self.bounds.waiting || of_source >= self.bounds.waiting_per_source {
+        if state.waiting >= self.bounds.waiting || state.waiting_of(source) >= self.bounds.waiting_per_source {
             self.metrics.reject();
             return Outcome::Rejected(asked);
         }
@@ -196,7 +207,6 @@ impl Forwarder {
             }
         }
         state.waiting += 1;
-        *state.sources.entry(source).or_default() += 1;
         Outcome::Later
     }
 
@@ -205,7 +215,12 @@ impl Forwarder {
         let state = self.state.borrow();
         let resolvers = self.stubs.of(name).unwrap_or(&state.resolvers);
         let now = Instant::now();
-        let sulks = |resolver: &&SocketAddr| state.sulking.get(resolver).is_some_and(|until| *until > now);
+        let sulks = |resolver: &&SocketAddr| {
+            state
+                .sulking
+                .iter()
+                .any(|(who, until)| who == *resolver && *until > now)
+        };
         let (late, early): (Vec<_>, Vec<_>) = resolvers.iter().partition(|resolver| sulks(resolver));
         early.into_iter().chain(late).copied().collect()
     }
@@ -217,15 +232,6 @@ impl Forwarder {
             return Vec::new();
         };
         state.waiting -= flight.waiting.len();
-        for (asked, _) in &flight.waiting {
-            let left = state.sources.get_mut(&asked.source).map(|count| {
-                *count -= 1;
-                *count
-            });
-            if left == Some(0) {
-                state.sources.remove(&asked.source);
-            }
-        }
         flight.waiting
     }
 }

@@ -57,6 +57,9 @@ pub struct Entry {
     pub slices: Vec<Slice>,
 }
 
+/// Whose addresses are, each as often as it is said.
+type Owners = HashMap<IpAddr, Vec<Arc<[u8]>>>;
+
 /// The index.
 #[derive(Debug)]
 pub struct Index {
@@ -67,9 +70,9 @@ pub struct Index {
     /// When it last changed, in seconds since 1970: the zone's serial number.
     pub serial: u32,
     services: HashMap<Arc<[u8]>, Entry>,
-    namespaces: HashMap<Box<[u8]>, ()>,
-    owners: HashMap<IpAddr, Vec<Arc<[u8]>>>,
-    pods: HashMap<IpAddr, Vec<Box<[u8]>>>,
+    namespaces: HashMap<Arc<[u8]>, usize>,
+    owners: Owners,
+    pods: Owners,
 }
 
 impl Index {
@@ -117,8 +120,8 @@ impl Index {
     pub fn set_namespace(&mut self, name: &str, exists: bool) {
         let Some(label) = label(name) else { return };
         match exists {
-            true => drop(self.namespaces.insert(label, ())),
-            false => drop(self.namespaces.remove(&label)),
+            true => drop(self.namespaces.insert(label.into(), 1)),
+            false => drop(self.namespaces.remove(&label[..])),
         }
     }
 
@@ -156,10 +159,11 @@ impl Index {
             let Some(label) = pod.metadata.namespace.as_deref().and_then(label) else {
                 continue;
             };
+            let label: Arc<[u8]> = label.into();
             for address in service::pod_addresses(pod) {
                 match add {
-                    true => self.pods.entry(address).or_default().push(label.clone()),
-                    false => take_one(&mut self.pods, &address, |owner| **owner == *label),
+                    true => give(&mut self.pods, address, label.clone()),
+                    false => take_one(&mut self.pods, &address, &label),
                 }
             }
         }
@@ -188,6 +192,8 @@ impl Index {
             (Ok(at), Some(now)) => Some(std::mem::replace(&mut entry.slices[at], now)),
             (Ok(at), None) => Some(entry.slices.remove(at)),
             (Err(at), Some(now)) => {
+                // Most services have one slice.
+                entry.slices.reserve_exact(1);
                 entry.slices.insert(at, now);
                 None
             }
@@ -200,10 +206,10 @@ impl Index {
         let new = entry.slices.iter().find(|slice| *slice.name == *name);
         let new: Vec<IpAddr> = new.map_or_else(Vec::new, |slice| slice.addresses(published).collect());
         for address in old.iter().flat_map(|slice| slice.addresses(published)) {
-            take_one(&mut self.owners, &address, |owner| *owner == key);
+            take_one(&mut self.owners, &address, &key);
         }
         for address in new {
-            self.owners.entry(address).or_default().push(key.clone());
+            give(&mut self.owners, address, key.clone());
         }
         self.forget_empty(&key);
     }
@@ -240,17 +246,24 @@ impl Index {
         };
         for address in addresses {
             match add {
-                true => self.owners.entry(address).or_default().push(key.clone()),
-                false => take_one(&mut self.owners, &address, |owner| owner == key),
+                true => give(&mut self.owners, address, key.clone()),
+                false => take_one(&mut self.owners, &address, key),
             }
         }
     }
 }
 
+/// Puts one of the owners in; most addresses have one.
+fn give(owners: &mut Owners, address: IpAddr, owner: Arc<[u8]>) {
+    let there = owners.entry(address).or_default();
+    there.reserve_exact(1);
+    there.push(owner);
+}
+
 /// Takes one of the owners out, and the address with the last.
-fn take_one<T>(owners: &mut HashMap<IpAddr, Vec<T>>, address: &IpAddr, is_it: impl Fn(&T) -> bool) {
+fn take_one(owners: &mut Owners, address: &IpAddr, owner: &Arc<[u8]>) {
     let Some(there) = owners.get_mut(address) else { return };
-    if let Some(at) = there.iter().position(is_it) {
+    if let Some(at) = there.iter().position(|there| there == owner) {
         there.swap_remove(at);
     }
     if there.is_empty() {

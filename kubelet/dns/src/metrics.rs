@@ -3,7 +3,6 @@
 
 use crate::cache::Sort;
 use crate::wire::{kind, rcode};
-use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -106,7 +105,7 @@ pub struct Metrics {
     rejected: AtomicU64,
     limited: AtomicU64,
     panics: AtomicU64,
-    resolvers: Mutex<BTreeMap<SocketAddr, PerResolver>>,
+    resolvers: Mutex<Vec<(SocketAddr, PerResolver)>>,
 }
 
 fn counters<const N: usize>() -> [AtomicU64; N] {
@@ -199,14 +198,19 @@ impl Metrics {
         add(&self.panics);
     }
 
-    fn resolvers(&self) -> MutexGuard<'_, BTreeMap<SocketAddr, PerResolver>> {
+    fn resolvers(&self) -> MutexGuard<'_, Vec<(SocketAddr, PerResolver)>> {
         self.resolvers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts a question to a resolver, and what came of it.
     pub(crate) fn asked(&self, resolver: SocketAddr, code: Option<u16>, took: Duration) {
         let mut resolvers = self.resolvers();
-        let one = resolvers.entry(resolver).or_default();
+        let at = resolvers.iter().position(|(there, _)| *there == resolver);
+        let at = at.unwrap_or_else(|| {
+            resolvers.push((resolver, PerResolver::default()));
+            resolvers.len() - 1
+        });
+        let one = &mut resolvers[at].1;
         one.asked += 1;
         if let Some(code) = code {
             one.codes[place(&CODES, code)].observe(&SECONDS, took.as_secs_f64());
@@ -215,7 +219,7 @@ impl Metrics {
 
     /// Keeps the series of these resolvers alone.
     pub(crate) fn keep_resolvers(&self, wanted: impl Fn(&SocketAddr) -> bool) {
-        self.resolvers().retain(|resolver, _| wanted(resolver));
+        self.resolvers().retain(|(resolver, _)| wanted(resolver));
     }
 
     /// Appends all of it in Prometheus' text format.

@@ -102,7 +102,7 @@ fn askable(place: &str, found: Vec<SocketAddr>, own: &[SocketAddr], wrong: &mut 
     askable
 }
 
-/// Stub domains, the longest first.
+/// Stub domains.
 #[derive(Clone, Debug, Default)]
 pub struct Stubs(Vec<(Name, Vec<SocketAddr>)>);
 
@@ -124,7 +124,6 @@ impl Stubs {
             }
             stubs.push((name, askable(&place, resolvers.clone(), own, &mut wrong)));
         }
-        stubs.sort_by_key(|(name, _)| std::cmp::Reverse(name.wire().len()));
         if wrong.is_empty() { Ok(Self(stubs)) } else { Err(wrong) }
     }
 
@@ -135,7 +134,8 @@ impl Stubs {
 
     /// Who knows this name, if others than the node's resolvers do.
     pub fn of(&self, name: &[u8]) -> Option<&[SocketAddr]> {
-        let stub = self.0.iter().find(|(domain, _)| is_below(name, domain.wire()));
+        let known = self.0.iter().filter(|(domain, _)| is_below(name, domain.wire()));
+        let stub = known.max_by_key(|(domain, _)| domain.wire().len());
         stub.map(|(_, resolvers)| resolvers.as_slice())
     }
 }

@@ -131,40 +131,38 @@ impl Turn<'_, '_> {
                 found.extend(slice.usable(published).map(|endpoint| (endpoint, port.number)));
             }
         }
-        // One for each name and port; an endpoint of two families is one.
-        let sorted_by = |(endpoint, port): &(&Endpoint, u16)| (endpoint.hostname.clone(), endpoint.address, *port);
-        found.sort_by_cached_key(sorted_by);
-        let named = |(endpoint, port): &(&Endpoint, u16)| {
-            let address = endpoint.hostname.is_none().then_some(endpoint.address);
-            (endpoint.hostname.clone(), address, *port)
-        };
-        let mut targets: Vec<_> = found.iter().map(|found| (named(found), found.0)).collect();
-        targets.sort_by(|one, other| one.0.cmp(&other.0));
-        targets.dedup_by(|one, other| one.0 == other.0);
+        // By name and port, and then the addresses of each: an endpoint of two families is one.
+        found.sort_unstable_by(|one, other| (named(one), one.0.address).cmp(&(named(other), other.0.address)));
+        let is_first = |at: usize| at == 0 || named(&found[at - 1]) != named(&found[at]);
+        let count = (0..found.len()).filter(|at| is_first(*at)).count();
         let mut label = Vec::new();
         let mut target_of = |endpoint: &Endpoint| {
             label_of(endpoint, &mut label);
             Name::of(&[&label, key, SVC, zone])
         };
-        for ((_, _, port), endpoint) in &targets {
-            let Some(target) = target_of(endpoint) else { continue };
-            if !self.service_record(name, *port, targets.len(), &target) {
+        for at in (0..found.len()).filter(|at| is_first(*at)) {
+            let Some(target) = target_of(found[at].0) else {
+                continue;
+            };
+            if !self.service_record(name, found[at].1, count, &target) {
                 return Ok(None);
             }
         }
-        let mut endpoints: Vec<&Endpoint> = found.iter().map(|(endpoint, _)| *endpoint).collect();
-        endpoints.dedup_by(|one, other| one.hostname == other.hostname && one.address == other.address);
-        for endpoint in endpoints {
-            let Some(target) = target_of(endpoint) else { continue };
+        // Beside them each address once, whatever the ports.
+        let mut port = 0;
+        for (at, (endpoint, own)) in found.iter().enumerate() {
+            if at == 0 || named(&found[at - 1]).0 != named(&found[at]).0 {
+                port = *own;
+            }
+            let is_twice = at > 0 && found[at - 1].1 == *own && found[at - 1].0 == *endpoint;
+            let Some(target) = target_of(endpoint).filter(|_| *own == port && !is_twice) else {
+                continue;
+            };
             if !self.address(Section::Additional, target.wire(), endpoint.address) {
                 break;
             }
         }
-        if targets.is_empty() {
-            Err(Missing::Name)
-        } else {
-            Ok(None)
-        }
+        if found.is_empty() { Err(Missing::Name) } else { Ok(None) }
     }
 
     fn service_record(&mut self, name: &Name, port: u16, count: usize, target: &Name) -> bool {
@@ -180,29 +178,38 @@ impl Turn<'_, '_> {
     /// The names of an address: its service's, or its endpoints', those with names of their own first.
     pub(super) fn targets(&self, address: IpAddr) -> Vec<Name> {
         let zone = self.index.shape.zone.wire();
-        let mut keys: Vec<&[u8]> = self.index.owners(&address).iter().map(|key| &**key).collect();
-        keys.sort_unstable();
-        keys.dedup();
         let mut targets: Vec<(bool, Name)> = Vec::new();
         let mut label = Vec::new();
-        for (key, entry) in keys.iter().filter_map(|key| Some((*key, self.index.service(key)?))) {
+        let mut put = |is_unnamed: bool, name: Option<Name>| {
+            let Some(name) = name else { return };
+            let order = |there: &(bool, Name)| (there.0, there.1.wire()).cmp(&(is_unnamed, name.wire()));
+            if let Err(at) = targets.binary_search_by(order)
+                && targets.len() < POINTERS_MAX
+            {
+                targets.insert(at, (is_unnamed, name));
+            }
+        };
+        for key in self.index.owners(&address) {
+            let Some(entry) = self.index.service(key) else {
+                continue;
+            };
             if let Some(Spec::Cluster { .. }) = entry.spec {
-                targets.extend(Name::of(&[key, SVC, zone]).map(|name| (false, name)));
+                put(false, Name::of(&[key, SVC, zone]));
                 continue;
             }
-            let mut own: Vec<&Endpoint> = usable(entry).filter(|endpoint| endpoint.address == address).collect();
-            own.dedup_by(|one, other| one.hostname == other.hostname);
-            for endpoint in own {
+            for endpoint in usable(entry).filter(|endpoint| endpoint.address == address) {
                 label_of(endpoint, &mut label);
-                let name = Name::of(&[&label, key, SVC, zone]);
-                targets.extend(name.map(|name| (endpoint.hostname.is_none(), name)));
+                put(endpoint.hostname.is_none(), Name::of(&[&label, key, SVC, zone]));
             }
         }
-        targets.sort_by(|one, other| (one.0, one.1.wire()).cmp(&(other.0, other.1.wire())));
-        targets.dedup_by(|one, other| one.1.wire() == other.1.wire());
-        targets.truncate(POINTERS_MAX);
         targets.into_iter().map(|(_, name)| name).collect()
     }
+}
+
+/// What an SRV record says of an endpoint: its name, or its address where it has none, and the port.
+fn named<'a>((endpoint, port): &(&'a Endpoint, u16)) -> ((Option<&'a [u8]>, Option<IpAddr>), u16) {
+    let address = endpoint.hostname.is_none().then_some(endpoint.address);
+    ((endpoint.hostname.as_deref(), address), *port)
 }
 
 /// The named ports of a service that are there: its own, or those of slices with a usable endpoint.

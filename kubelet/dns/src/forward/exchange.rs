@@ -37,14 +37,14 @@ pub(super) async fn ask(forwarder: &Forwarder, key: &[u8], question: &Question) 
             forwarder.metrics.asked(resolver, code, began.elapsed());
             match reply {
                 Some(reply) if matches!(reply.rcode, rcode::NO_ERROR | rcode::NX_DOMAIN) => {
-                    forwarder.state.borrow_mut().sulking.remove(&resolver);
+                    forwarder.state.borrow_mut().sulk(resolver, None);
                     return reply;
                 }
                 Some(reply) => last = Some(reply),
                 None => {
                     silent = true;
                     let until = Instant::now() + SULK;
-                    forwarder.state.borrow_mut().sulking.insert(resolver, until);
+                    forwarder.state.borrow_mut().sulk(resolver, Some(until));
                 }
             }
         }

@@ -159,7 +159,7 @@ impl Slice {
                 ready: ready != Some(false),
             }));
         }
-        endpoints.sort_by(Endpoint::compare);
+        endpoints.sort_unstable_by(Endpoint::compare);
         Some(Self {
             name: slice.metadata.name.as_deref()?.into(),
             ports: ports.collect(),

@@ -3,7 +3,6 @@
 
 use super::{Came, QUESTION_BYTES, Server, Sink};
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
@@ -39,7 +38,8 @@ impl Default for Bounds {
 /// Answers that wait to be written on one connection; it asks nothing more until there is room.
 const UNDER_WAY: usize = 32;
 
-type Open = Rc<RefCell<HashMap<IpAddr, usize>>>;
+/// Whose the open connections are.
+type Open = Rc<RefCell<Vec<IpAddr>>>;
 
 /// A connection's place; given back when it ends.
 struct Place(Open, IpAddr);
@@ -47,24 +47,20 @@ struct Place(Open, IpAddr);
 impl Drop for Place {
     fn drop(&mut self) {
         let mut open = self.0.borrow_mut();
-        if let Some(count) = open.get_mut(&self.1) {
-            *count -= 1;
-            if *count == 0 {
-                open.remove(&self.1);
-            }
+        if let Some(at) = open.iter().position(|source| *source == self.1) {
+            open.swap_remove(at);
         }
     }
 }
 
 fn place(open: &Open, source: IpAddr, bounds: Bounds) -> Option<Place> {
-    let mut counts = open.borrow_mut();
-    let all: usize = counts.values().sum();
-    let own = counts.get(&source).copied().unwrap_or(0);
-    if all >= bounds.connections || own >= bounds.connections_per_source {
+    let mut sources = open.borrow_mut();
+    let own = sources.iter().filter(|there| **there == source).count();
+    if sources.len() >= bounds.connections || own >= bounds.connections_per_source {
         return None;
     }
-    *counts.entry(source).or_default() += 1;
-    drop(counts);
+    sources.push(source);
+    drop(sources);
     Some(Place(open.clone(), source))
 }
 

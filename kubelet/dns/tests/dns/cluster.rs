@@ -20,6 +20,7 @@ type Frame = Result<http_body::Frame<Bytes>, std::io::Error>;
 struct Script {
     revision: u64,
     away: bool,
+    held: Option<&'static str>,
     objects: BTreeMap<&'static str, BTreeMap<String, Value>>,
     watchers: Vec<(String, mpsc::UnboundedSender<Frame>)>,
 }
@@ -48,6 +49,11 @@ impl Cluster {
         script.tell(resource, &json!({"type": kind, "object": object}));
     }
 
+    /// No list of this resource succeeds, or again of every one.
+    pub(crate) fn hold(&self, resource: Option<&'static str>) {
+        self.script().held = resource;
+    }
+
     /// No list and no watch succeeds any more, and those there are end.
     pub(crate) fn go_away(&self) {
         let mut script = self.script();
@@ -61,7 +67,7 @@ impl Cluster {
     ) -> Response<Either<Full<Bytes>, StreamBody<mpsc::UnboundedReceiver<Frame>>>> {
         let mut script = self.script();
         let resource = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
-        if script.away {
+        if script.away || script.held == Some(resource.as_str()) {
             return Response::builder()
                 .status(503)
                 .body(Either::Left(Full::from("away")))

@@ -79,6 +79,13 @@ pub(crate) struct Node {
 impl Node {
     /// A node whose responder asks these resolvers, with other settings as `change` makes them. Ready when this returns.
     pub(crate) fn start(resolvers: &[&Resolver], change: impl FnOnce(&mut Settings)) -> Self {
+        let node = Self::launch(resolvers, small_cluster(), change);
+        node.until(|node| node.code("web.default.svc.cluster.local") == Some(ResponseCode::NoError));
+        node
+    }
+
+    /// The same, not ready yet.
+    pub(crate) fn launch(resolvers: &[&Resolver], cluster: Cluster, change: impl FnOnce(&mut Settings)) -> Self {
         let namespace = resolvers
             .first()
             .map_or_else(|| Arc::new(Namespace::new()), |one| one.namespace.clone());
@@ -96,7 +103,6 @@ impl Node {
             ..Settings::default()
         };
         change(&mut settings);
-        let cluster = small_cluster();
         let (metrics, stop) = (Arc::new(Metrics::default()), CancellationToken::new());
         let body = {
             let (namespace, cluster, metrics, stop) =
@@ -112,26 +118,22 @@ impl Node {
             }
         };
         let thread = Some(std::thread::spawn(body));
-        let node = Self {
+        Self {
             namespace,
             cluster,
             metrics,
             folder,
             stop,
             thread,
-        };
-        node.until(|node| {
-            // Until the link is there, its addresses are unreachable.
-            let Some(client) = Client::open(&node.namespace, V4) else {
-                return false;
-            };
-            let answer = client.try_ask(
-                &question("web.default.svc.cluster.local", RecordType::A),
-                Duration::from_millis(200),
-            );
-            answer.is_some_and(|answer| answer.response_code == ResponseCode::NoError)
-        });
-        node
+        }
+    }
+
+    /// The code of the answer to a question for an address, if one comes soon.
+    pub(crate) fn code(&self, name: &str) -> Option<ResponseCode> {
+        // Until the link is there, its addresses are unreachable.
+        let client = Client::open(&self.namespace, V4)?;
+        let answer = client.try_ask(&question(name, RecordType::A), Duration::from_millis(200));
+        answer.map(|answer| answer.response_code)
     }
 
     /// Asks again until it is so.
@@ -192,7 +194,8 @@ impl Drop for Node {
     }
 }
 
-fn small_cluster() -> Cluster {
+/// What is in the cluster when a test begins.
+pub(crate) fn small_cluster() -> Cluster {
     let cluster = Cluster::default();
     cluster.put("namespaces", namespace("default"));
     cluster.put("services", service("default", "web", "10.96.0.20"));

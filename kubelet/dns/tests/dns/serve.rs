@@ -1,6 +1,6 @@
 //! Questions about the cluster, by UDP and TCP.
 
-use crate::node::{Client, Namespace, Node, Resolver, V4, V6, data, positive, question};
+use crate::node::{Client, Namespace, Node, Resolver, V4, V6, data, positive, question, small_cluster};
 use crate::node::{Reply, last_octets};
 use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::RecordType::{A, AAAA, PTR};
@@ -170,6 +170,35 @@ fn one_source_does_not_take_everything() {
     node.until(|_| {
         let answer = other.try_ask(&question(WEB, A), Duration::from_millis(200));
         answer.is_some_and(|answer| data(&answer) == ["10.96.0.20"])
+    });
+}
+
+#[test]
+fn until_everything_is_known_nobody_is_told_that_a_name_is_not_there() {
+    let namespace = Arc::new(Namespace::new());
+    let resolver = Resolver::new(&namespace, 1, |question| {
+        vec![Reply::Answer(positive(question, 60, last_octets(1)))]
+    });
+    let cluster = small_cluster();
+    cluster.hold(Some("endpointslices"));
+    let node = Node::launch(&[&resolver], cluster, |_| {});
+    let many = "many.default.svc.cluster.local";
+    node.until(|node| node.code(many).is_some());
+    for name in [many, WEB, "no.default.svc.cluster.local"] {
+        assert_eq!(node.ask(name, A).response_code, ResponseCode::ServFail, "{name}");
+    }
+    assert_eq!(
+        data(&node.ask("www.example.com", A)),
+        ["192.0.2.1"],
+        "others are answered"
+    );
+    node.cluster.hold(None);
+    node.until(|node| match node.code(many) {
+        Some(ResponseCode::NoError) => true,
+        code => {
+            assert!(matches!(code, None | Some(ResponseCode::ServFail)), "{code:?}");
+            false
+        }
     });
 }
 
