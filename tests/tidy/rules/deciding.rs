@@ -1,7 +1,7 @@
 //! Which modules decide. A list; what follows from being on it is the rules'.
 
 /// Modules that decide: pure functions over a snapshot.
-pub(super) const DECIDING: [&str; 73] = [
+pub(super) const DECIDING: [&str; 79] = [
     "controlplane/src/controller/autoscaler/behavior",
     "controlplane/src/controller/autoscaler/calculate",
     "controlplane/src/controller/autoscaler/decide",
@@ -28,6 +28,12 @@ pub(super) const DECIDING: [&str; 73] = [
     "kubelet/src/pinning/cpu",
     "kubelet/src/pinning/hint",
     "kubelet/src/pinning/memory",
+    "kubelet/policy/src/change",
+    "kubelet/policy/src/facts",
+    "kubelet/policy/src/range",
+    "kubelet/policy/src/selector",
+    "kubelet/policy/src/spec",
+    "kubelet/policy/src/world",
     "kubelet/src/pod/plan",
     "kubelet/src/pod/status",
     "kubelet/src/pod/spec",
