@@ -32,7 +32,7 @@ impl PodId {
 }
 
 /// A port of a container that has a name.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NamedPort {
     /// Its name.
     pub name: String,

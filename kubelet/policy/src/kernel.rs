@@ -1,4 +1,4 @@
-//! This node's kernel: the one owner of the table `skiff-policy`. It decides nothing; it blocks, so it is used off the tasks
+//! This node's kernel: the one owner of the table `skiff_policy`. It decides nothing; it blocks, so it is used off the tasks
 //! that must not wait.
 
 mod bridge;

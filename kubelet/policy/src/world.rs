@@ -5,19 +5,20 @@
 //! is a look at the local pods it is about.
 
 mod chains;
+mod maker;
 mod sets;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 
 use client::Key;
 
 use crate::change::{Allow, Chain, ChainId, Change, Dispatch};
-use crate::facts::{Facts, PodId};
-use crate::range::{merge_ports, split_ports};
-use crate::selector::Labels;
+use crate::facts::{Facts, NamedPort, PodId};
+use crate::selector::{Labels, Selector};
 use crate::spec::{Direction, Policy, Rule};
 use chains::Chains;
+use maker::Maker;
 use sets::{SetKey, Sets};
 
 /// A pod by what two sources say of it.
@@ -60,13 +61,17 @@ pub struct World {
     policies: BTreeMap<Key, Policy>,
     sets: Sets,
     chains: Chains,
-    /// Chains of the local pods.
+    /// Local pods that policies concern.
+    local: BTreeSet<PodId>,
+    /// Their chains, as far as they have any.
     slots: BTreeMap<PodId, Slots>,
     /// Local pods that have an address. More than one only while one ends and another begins.
     owners: BTreeMap<IpAddr, BTreeSet<PodId>>,
     dispatch: BTreeMap<(Direction, IpAddr), ChainId>,
     /// Of what the kernel has not heard of: what it has.
     pending: BTreeMap<(Direction, IpAddr), Option<ChainId>>,
+    /// By namespace, whom policies that changed are or were about.
+    unsettled_policies: BTreeMap<String, Vec<Selector>>,
     unsettled_pods: BTreeSet<PodId>,
     unsettled_addresses: BTreeSet<IpAddr>,
 }
@@ -83,15 +88,20 @@ impl Default for World {
             policies: BTreeMap::new(),
             sets,
             chains: Chains::default(),
+            local: BTreeSet::new(),
             slots: BTreeMap::new(),
             owners: BTreeMap::new(),
             dispatch: BTreeMap::new(),
             pending: BTreeMap::new(),
+            unsettled_policies: BTreeMap::new(),
             unsettled_pods: BTreeSet::new(),
             unsettled_addresses: BTreeSet::new(),
         }
     }
 }
+
+/// Up to so many selectors of changed policies in a namespace, pods are asked whether they are concerned.
+const ASKED_POLICIES: usize = 32;
 
 static NO_LABELS: Labels = Labels::new();
 
@@ -119,16 +129,16 @@ impl World {
             }
             return;
         }
-        let concerned = |facts: &Facts| {
-            let mut both = [&old, &policy].into_iter().flatten();
-            is_held(facts) && both.any(|policy| policy.concerns(&facts.labels))
-        };
-        let dirty: Vec<PodId> = self
-            .pods_of(&key.namespace)
-            .filter(|(_, entry)| concerned(&entry.facts))
-            .map(|(id, _)| id.clone())
-            .collect();
-        self.unsettled_pods.extend(dirty);
+        let changed = self.unsettled_policies.entry(key.namespace.clone()).or_default();
+        // Of many it is not asked whom they are about: of all, then.
+        if changed.len() < ASKED_POLICIES {
+            changed.extend(
+                [old, policy.clone()]
+                    .into_iter()
+                    .flatten()
+                    .filter_map(|policy| policy.pods),
+            );
+        }
         if let Some(policy) = policy {
             self.policies.insert(key, policy);
         }
@@ -191,6 +201,10 @@ impl World {
             return;
         }
         self.unsettled_pods.insert(id.clone());
+        match new {
+            Some(_) => self.local.insert(id.clone()),
+            None => self.local.remove(id),
+        };
         for addr in old.iter().flat_map(|facts| &facts.addresses) {
             if let Some(owners) = self.owners.get_mut(addr) {
                 owners.remove(id);
@@ -204,10 +218,6 @@ impl World {
             self.owners.entry(*addr).or_default().insert(id.clone());
             self.unsettled_addresses.insert(*addr);
         }
-    }
-
-    fn pods_of<'a>(&'a self, namespace: &'a str) -> impl Iterator<Item = (&'a PodId, &'a Entry)> {
-        pods_of(&self.pods, namespace)
     }
 
     /// What the kernel has not heard of. It is taken for told: if it refuses, tell it [`World::whole`].
@@ -255,20 +265,22 @@ impl World {
 
     /// Brings chains and addresses up to what has been told.
     fn settle(&mut self) {
+        self.find_concerned();
+        let (mut made, mut released) = (Made::new(), Vec::new());
         for id in std::mem::take(&mut self.unsettled_pods) {
-            let new = self.chains_for(&id);
-            let old = match new {
+            let old = match self.chains_for(&id, &mut made) {
                 Some(slots) => self.slots.insert(id.clone(), slots),
                 None => self.slots.remove(&id),
             };
-            // Released last: what old and new share stays.
-            for chain in old.into_iter().flatten().flatten().flatten() {
-                for set in self.chains.release(chain) {
-                    self.sets.release(set);
-                }
-            }
+            released.extend(old.into_iter().flatten().flatten().flatten());
             let addresses = self.pods.get(&id).map(|entry| entry.facts.addresses.clone());
             self.unsettled_addresses.extend(addresses.into_iter().flatten());
+        }
+        // Last: what old and new share stays.
+        for chain in released {
+            for set in self.chains.release(chain) {
+                self.sets.release(set);
+            }
         }
         for addr in std::mem::take(&mut self.unsettled_addresses) {
             let slots = self.owner(&addr).and_then(|owner| self.slots.get(owner)).copied();
@@ -277,6 +289,19 @@ impl World {
                 self.lead(direction, addr, chain);
             }
             self.sets.know(addr, self.owners.contains_key(&addr));
+        }
+    }
+
+    /// The local pods that changed policies are, or were, about.
+    fn find_concerned(&mut self) {
+        for (namespace, selectors) in std::mem::take(&mut self.unsettled_policies) {
+            let local = self.local.range(first_of(&namespace)..);
+            let local = local.take_while(|id| id.key.namespace == namespace);
+            let is_concerned = |id: &&PodId| {
+                let labels = self.pods.get(*id).map_or(&NO_LABELS, |entry| &entry.facts.labels);
+                selectors.len() >= ASKED_POLICIES || selectors.iter().any(|pods| pods.selects(labels))
+            };
+            self.unsettled_pods.extend(local.filter(is_concerned).cloned());
         }
     }
 
@@ -298,30 +323,45 @@ impl World {
     }
 
     /// The chains of a pod, which gain a user each. Absent: it is no local pod policies concern.
-    fn chains_for(&mut self, id: &PodId) -> Option<Slots> {
-        let entry = self.pods.get(id).filter(|entry| is_held(&entry.facts))?;
-        let facts = &entry.facts;
-        let first = Key::new(id.key.namespace.clone(), "");
+    fn chains_for(&mut self, id: &PodId, made: &mut Made) -> Option<Slots> {
+        let facts = &self.pods.get(id).filter(|_| self.local.contains(id))?.facts;
         let policies: Vec<&Policy> = self
             .policies
-            .range(first..)
+            .range(Key::new(id.key.namespace.clone(), "")..)
             .take_while(|(key, _)| key.namespace == id.key.namespace)
             .map(|(_, policy)| policy)
             .filter(|policy| policy.concerns(&facts.labels))
             .collect();
         let mut slots = Slots::default();
         for direction in Direction::ALL {
-            let of_policies = policies.iter().filter_map(|policy| policy.rules(direction));
-            let mut rules: Vec<&Rule> = Vec::new();
-            let mut is_isolated = false;
-            for of_policy in of_policies {
-                is_isolated = true;
-                rules.extend(of_policy);
-            }
+            let isolating: Vec<&Policy> = policies
+                .iter()
+                .copied()
+                .filter(|policy| policy.rules(direction).is_some())
+                .collect();
             for (family, v4) in [true, false].into_iter().enumerate() {
-                if !is_isolated || !facts.addresses.iter().any(|addr| addr.is_ipv4() == v4) {
+                if isolating.is_empty() || !facts.addresses.iter().any(|addr| addr.is_ipv4() == v4) {
                     continue;
                 }
+                let alike = Alike {
+                    direction,
+                    v4,
+                    policies: isolating
+                        .iter()
+                        .map(|policy| std::ptr::from_ref(*policy) as usize)
+                        .collect(),
+                    ports: facts.ports.clone(),
+                };
+                if let Some(chain) = made.get(&alike).copied() {
+                    self.chains.use_again(chain);
+                    slots[direction as usize][family] = Some(chain);
+                    continue;
+                }
+                let rules: Vec<&Rule> = isolating
+                    .iter()
+                    .filter_map(|policy| policy.rules(direction))
+                    .flatten()
+                    .collect();
                 let mut maker = Maker {
                     sets: &mut self.sets,
                     pods: &self.pods,
@@ -331,12 +371,12 @@ impl World {
                 };
                 let allows = maker.allows(&rules, facts);
                 let held: Vec<_> = allows.iter().flat_map(Allow::sets).collect();
-                let chain = Chain { direction, v4, allows };
-                let (chain, is_new) = self.chains.use_or_make(chain);
+                let (chain, is_new) = self.chains.use_or_make(Chain { direction, v4, allows });
                 if !is_new {
                     // The chain uses them already.
                     held.into_iter().for_each(|set| self.sets.release(set));
                 }
+                made.insert(alike, chain);
                 slots[direction as usize][family] = Some(chain);
             }
         }
@@ -344,121 +384,33 @@ impl World {
     }
 }
 
+/// What pods have in common that get the same chain: found again without making its rules once more.
+#[derive(PartialEq, Eq, Hash)]
+struct Alike {
+    direction: Direction,
+    v4: bool,
+    /// The policies that isolate them, by where they are kept; while this is used, none of them moves.
+    policies: Vec<usize>,
+    /// What the names of their ports mean.
+    ports: Vec<NamedPort>,
+}
+
+/// Chains made in one go. Each is in use until it ends.
+type Made = HashMap<Alike, ChainId>;
+
+fn first_of(namespace: &str) -> PodId {
+    PodId {
+        key: Key::new(namespace, ""),
+        uid: String::new(),
+    }
+}
+
 fn pods_of<'a>(
     pods: &'a BTreeMap<PodId, Entry>,
     namespace: &'a str,
 ) -> impl Iterator<Item = (&'a PodId, &'a Entry)> + use<'a> {
-    let first = PodId {
-        key: Key::new(namespace, ""),
-        uid: String::new(),
-    };
-    pods.range(first..)
+    pods.range(first_of(namespace)..)
         .take_while(move |(id, _)| id.key.namespace == namespace)
-}
-
-/// Makes rules into what the kernel asks.
-struct Maker<'a> {
-    sets: &'a mut Sets,
-    pods: &'a BTreeMap<PodId, Entry>,
-    namespaces: &'a BTreeMap<String, Labels>,
-    direction: Direction,
-    v4: bool,
-}
-
-impl Maker<'_> {
-    /// What these rules let a pod have, sorted, each once; every set in it has one more user.
-    fn allows(&mut self, rules: &[&Rule], facts: &Facts) -> Vec<Allow> {
-        if rules.iter().any(|rule| rule.peers.is_none() && rule.ports.is_none()) {
-            return vec![Allow::default()];
-        }
-        let mut allows = Vec::new();
-        for rule in rules {
-            self.rule(rule, facts, &mut allows);
-        }
-        allows.sort();
-        let mut last = None;
-        allows.retain(|allow| {
-            let is_first = last != Some(*allow);
-            if !is_first {
-                allow.sets().for_each(|set| self.sets.release(set));
-            }
-            last = Some(*allow);
-            is_first
-        });
-        allows
-    }
-
-    fn rule(&mut self, rule: &Rule, facts: &Facts, allows: &mut Vec<Allow>) {
-        let ports = match &rule.ports {
-            None => None,
-            Some(ports) => {
-                let (mut numbers, names) = split_ports(ports);
-                if self.direction == Direction::Ingress {
-                    // A name is the destination pod's, which is this one.
-                    for (protocol, name) in &names {
-                        let own = facts.numbers(*protocol, name);
-                        numbers.extend(own.map(|number| (*protocol, number, number)));
-                    }
-                    numbers = merge_ports(numbers);
-                } else if !names.is_empty() {
-                    let places = self.set(SetKey::Places(rule.peers.clone(), names, self.v4));
-                    allows.push(Allow {
-                        places: Some(places),
-                        ..Allow::default()
-                    });
-                }
-                if numbers.is_empty() {
-                    return;
-                }
-                Some(numbers)
-            }
-        };
-        for peers in self.peers(rule) {
-            let ports = ports.clone().map(|numbers| self.set(SetKey::Ports(numbers)));
-            let mut allow = Allow {
-                ports,
-                ..Allow::default()
-            };
-            match peers {
-                Some(SetKey::Blocks(blocks, v4)) => allow.blocks = Some(self.set(SetKey::Blocks(blocks, v4))),
-                Some(pods) => allow.peers = Some(self.set(pods)),
-                None => {}
-            }
-            allows.push(allow);
-        }
-    }
-
-    /// The sets any of which the other side must be in; one absent one: it need be in none.
-    fn peers(&self, rule: &Rule) -> Vec<Option<SetKey>> {
-        let Some(peers) = &rule.peers else {
-            return vec![None];
-        };
-        let mut keys = Vec::new();
-        if !peers.selections.is_empty() {
-            keys.push(Some(SetKey::Pods(peers.selections.clone(), self.v4)));
-        }
-        if peers.blocks.of_family(self.v4).next().is_some() {
-            keys.push(Some(SetKey::Blocks(peers.blocks.clone(), self.v4)));
-        }
-        keys
-    }
-
-    fn set(&mut self, key: SetKey) -> crate::change::SetId {
-        let (pods, namespaces) = (self.pods, self.namespaces);
-        self.sets.use_or_make(key, |key| {
-            let only = key.only_namespace().map(str::to_owned);
-            let first = PodId {
-                key: Key::new(only.clone().unwrap_or_default(), ""),
-                uid: String::new(),
-            };
-            pods.range(first..)
-                .take_while(move |(id, _)| only.as_deref().is_none_or(|only| id.key.namespace == only))
-                .map(move |(id, entry)| {
-                    let labels = namespaces.get(&id.key.namespace).unwrap_or(&NO_LABELS);
-                    (id.key.namespace.as_str(), labels, &entry.facts)
-                })
-        })
-    }
 }
 
 #[cfg(test)]

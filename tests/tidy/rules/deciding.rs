@@ -1,7 +1,7 @@
 //! Which modules decide. A list; what follows from being on it is the rules'.
 
 /// Modules that decide: pure functions over a snapshot.
-pub(super) const DECIDING: [&str; 79] = [
+pub(super) const DECIDING: [&str; 91] = [
     "controlplane/src/controller/autoscaler/behavior",
     "controlplane/src/controller/autoscaler/calculate",
     "controlplane/src/controller/autoscaler/decide",
@@ -40,6 +40,12 @@ pub(super) const DECIDING: [&str; 79] = [
     "kubelet/overlay/src/publish",
     "kubelet/overlay/src/settings",
     "kubelet/overlay/src/state",
+    "kubelet/policy/src/change",
+    "kubelet/policy/src/facts",
+    "kubelet/policy/src/range",
+    "kubelet/policy/src/selector",
+    "kubelet/policy/src/spec",
+    "kubelet/policy/src/world",
     "kubelet/src/pod/plan",
     "kubelet/src/pod/status",
     "kubelet/src/pod/spec",

@@ -28,7 +28,7 @@ use crate::range::Range;
 use crate::spec::Direction;
 
 /// Our table's name, in the families inet and bridge.
-pub const TABLE: &str = "skiff-policy";
+pub const TABLE: &str = "skiff_policy";
 /// The chain packets enter by.
 pub(super) const FORWARD: &str = "forward";
 const LOOSE: &str = "loose";

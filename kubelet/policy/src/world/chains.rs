@@ -24,11 +24,8 @@ pub(super) struct Chains {
 impl Chains {
     /// The chain that is equal to this, with one more user; and whether it is a new one, which then keeps what it uses.
     pub(super) fn use_or_make(&mut self, chain: Chain) -> (ChainId, bool) {
-        if let Some(id) = self.by_content.get(&chain) {
-            let id = *id;
-            if let Some(state) = self.states.get_mut(&id) {
-                state.users += 1;
-            }
+        if let Some(id) = self.by_content.get(&chain).copied() {
+            self.use_again(id);
             return (id, false);
         }
         self.last = self.last.wrapping_add(1);
@@ -41,6 +38,13 @@ impl Chains {
         };
         self.states.insert(id, state);
         (id, true)
+    }
+
+    /// One more user of a chain that is in use.
+    pub(super) fn use_again(&mut self, id: ChainId) {
+        if let Some(state) = self.states.get_mut(&id) {
+            state.users += 1;
+        }
     }
 
     /// One user less; with the last one the chain goes, and the sets it looked into are returned.

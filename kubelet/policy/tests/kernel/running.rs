@@ -125,7 +125,7 @@ async fn nothing_is_there_without_policies_and_all_of_it_with_one() {
         .await
         .unwrap();
     assert_eq!(running.api.lists("pods"), 0);
-    assert!(!running.rules().contains("skiff-policy"));
+    assert!(!running.rules().contains("skiff_policy"));
     let addr = running.node.pods[1].v4;
     let listener = running.node.pods[1].listen(addr, 80);
     blocking(|| running.node.pods[0].reaches(&listener));
@@ -142,7 +142,7 @@ async fn nothing_is_there_without_policies_and_all_of_it_with_one() {
     assert_eq!(*running.notices.lock().unwrap(), [Notice::Rebuilt]);
 
     running.api.delete("networkpolicies", "default", "deny");
-    running.until("gone", |rules| !rules.contains("skiff-policy")).await;
+    running.until("gone", |rules| !rules.contains("skiff_policy")).await;
     blocking(|| running.node.pods[0].reaches(&listener));
     assert_eq!(running.api.lists("pods"), 1);
     running.end().await;

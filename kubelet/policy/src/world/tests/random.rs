@@ -26,7 +26,7 @@ enum Step {
     NoPod(u8),
     Policy(Box<NetworkPolicy>),
     NoPolicy(u8),
-    Namespace(Namespace),
+    Namespace(Box<Namespace>),
     NoNamespace(&'static str),
 }
 
@@ -153,13 +153,13 @@ fn policy() -> impl Strategy<Value = NetworkPolicy> {
 
 fn step() -> impl Strategy<Value = Step> {
     let namespace = (select(NAMESPACES.to_vec()), labels())
-        .prop_map(|(name, labels)| read(json!({"metadata": {"name": name, "labels": labels}})));
+        .prop_map(|(name, labels)| read::<Namespace>(json!({"metadata": {"name": name, "labels": labels}})));
     prop_oneof![
         6 => pod().prop_map(|pod| Step::Pod(Box::new(pod))),
         1 => (0..PODS).prop_map(Step::NoPod),
         6 => policy().prop_map(|policy| Step::Policy(Box::new(policy))),
         1 => (0..POLICIES).prop_map(Step::NoPolicy),
-        2 => namespace.prop_map(Step::Namespace),
+        2 => namespace.prop_map(|namespace| Step::Namespace(Box::new(namespace))),
         1 => select(NAMESPACES.to_vec()).prop_map(Step::NoNamespace),
     ]
 }
@@ -191,7 +191,7 @@ fn take(cluster: &mut Cluster, world: &mut World, step: &Step) {
             cluster
                 .namespaces
                 .retain(|other| other.name_any() != namespace.name_any());
-            cluster.namespaces.push(namespace.clone());
+            cluster.namespaces.push(namespace.as_ref().clone());
             world.set_namespace(&namespace.name_any(), namespace.metadata.labels.clone());
         }
         Step::NoNamespace(name) => {
