@@ -80,6 +80,9 @@ impl Claims {
     }
 }
 
+/// What the kernel had of a key before a change.
+type Touched = BTreeMap<(Set, Vec<u8>), Option<Box<[u8]>>>;
+
 /// What one family's table was told, and by whom.
 #[derive(Clone, Debug, Default)]
 pub struct Book {
@@ -103,7 +106,7 @@ impl Book {
     /// Enters changes of ports, and returns what changes in the kernel.
     pub fn enter(&mut self, turns: impl Iterator<Item = Turn>) -> Delta {
         // What the kernel has of every touched key.
-        let mut touched: BTreeMap<(Set, Vec<u8>), Option<Box<[u8]>>> = BTreeMap::new();
+        let mut touched: Touched = BTreeMap::new();
         for turn in turns {
             for element in turn.before.iter().chain(&turn.after) {
                 if let Entry::Vacant(entry) = touched.entry((element.set, element.key.clone())) {
