@@ -81,7 +81,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let begun = Instant::now();
     let deltas = ledger.enter(all, &settings);
     println!("decided in {:?}, {} KiB", begun.elapsed(), peak_kib());
-    kernel.replace(&with(deltas, &settings))?;
+    kernel.replace(with(deltas, &settings))?;
     println!("cold start in {:?}, {} KiB", begun.elapsed(), peak_kib());
     let mut times = Vec::new();
     for turn in 0..100 {

@@ -209,7 +209,7 @@ impl Writer<'_> {
     }
 
     /// One list of steps for each way a packet may be known as a pod's.
-    fn from_pod(&self) -> Vec<Vec<Step>> {
+    fn pod_sources(&self) -> Vec<Vec<Step>> {
         let name = |name: &str, whole: bool| {
             let mut bytes = name.as_bytes().to_vec();
             if whole {
@@ -243,7 +243,7 @@ impl Writer<'_> {
 
     /// Traffic to ClusterIPs that is no pod's is masqueraded, where pods are known or all is wanted.
     fn mark_foreign(&self) -> Vec<Vec<Step>> {
-        let pods = self.from_pod();
+        let pods = self.pod_sources();
         if self.settings.masquerade_all {
             return vec![self.set_mark()];
         }
@@ -265,13 +265,13 @@ impl Writer<'_> {
             jump("mark-foreign"),
         ];
         let mut rules = vec![cluster, self.dispatch(false, false)];
-        let to_node = self.to_node().into_iter();
-        rules.extend(to_node.map(|prefix| [prefix, self.dispatch(true, false)].concat()));
+        let node_targets = self.node_targets().into_iter();
+        rules.extend(node_targets.map(|prefix| [prefix, self.dispatch(true, false)].concat()));
         rules
     }
 
     /// One list of steps for each way a packet may be for an address of the node that serves NodePorts.
-    fn to_node(&self) -> Vec<Vec<Step>> {
+    fn node_targets(&self) -> Vec<Vec<Step>> {
         let local = vec![
             Step::AddressType(false, Word(0)),
             equals(Word(0), &TYPE_LOCAL.to_ne_bytes()),
@@ -329,7 +329,7 @@ impl Writer<'_> {
         ] {
             let decide = || vec![Step::In(set.name().into(), FRONT, true), decision.clone()];
             rules.push([self.load_front(false), decide()].concat());
-            for prefix in self.to_node() {
+            for prefix in self.node_targets() {
                 rules.push([prefix, self.load_front(true), decide()].concat());
             }
         }
@@ -391,7 +391,7 @@ impl Writer<'_> {
 
     fn short(&self, class: Class) -> Vec<Vec<Step>> {
         let pick = || goto(class.with(Route::Pick).chain());
-        let mut rules: Vec<Vec<Step>> = self.from_pod();
+        let mut rules: Vec<Vec<Step>> = self.pod_sources();
         rules.iter_mut().for_each(|rule| rule.push(pick()));
         rules.push(vec![
             Step::AddressType(true, Word(0)),

@@ -1,7 +1,8 @@
 //! Which modules decide. A list; what follows from being on it is the rules'.
 
 /// Modules that decide: pure functions over a snapshot.
-pub(super) const DECIDING: [&str; 91] = [
+pub(super) const DECIDING: [&str; 97] = [
+pub(super) const DECIDING: [&str; 97] = [
     "controlplane/src/controller/autoscaler/behavior",
     "controlplane/src/controller/autoscaler/calculate",
     "controlplane/src/controller/autoscaler/decide",
@@ -18,6 +19,12 @@ pub(super) const DECIDING: [&str; 91] = [
     "kubelet/dns/src/limit",
     "kubelet/dns/src/resolvers",
     "kubelet/dns/src/wire",
+    "kubelet/proxy/src/choose",
+    "kubelet/proxy/src/desired",
+    "kubelet/proxy/src/diff",
+    "kubelet/proxy/src/ledger",
+    "kubelet/proxy/src/model",
+    "kubelet/proxy/src/rules",
     "kubelet/src/dra/answer",
     "kubelet/src/dra/checkpoint",
     "kubelet/src/dra/claim",

@@ -11,8 +11,8 @@ fn element(key: u8, rank: u8, data: &[u8]) -> Element {
     }
 }
 
-fn turn(owner: Owner, before: Vec<Element>, after: Vec<Element>) -> Vec<Turn> {
-    vec![Turn { owner, before, after }]
+fn turn(owner: Owner, before: Vec<Element>, after: Vec<Element>) -> impl Iterator<Item = Turn> {
+    std::iter::once(Turn { owner, before, after })
 }
 
 fn pairs(map: &BTreeMap<Set, Vec<Pair>>) -> Vec<(u8, Vec<u8>)> {

@@ -269,7 +269,7 @@ fn all_ports(v4: bool) -> impl Strategy<Value = Vec<Served>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(32))]
+    #![proptest_config(ProptestConfig::with_cases(16))]
 
     #[test]
     fn packets_go_where_the_specification_says(
