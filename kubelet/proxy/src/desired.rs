@@ -362,6 +362,3 @@ fn disjoint(mut ranges: Vec<Cidr>) -> Vec<Cidr> {
     }
     kept
 }
-
-#[cfg(test)]
-mod tests;

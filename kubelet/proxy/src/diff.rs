@@ -80,6 +80,9 @@ impl Claims {
     }
 }
 
+/// What the kernel had of a key before a change.
+type Touched = BTreeMap<(Set, Vec<u8>), Option<Box<[u8]>>>;
+
 /// What one family's table was told, and by whom.
 #[derive(Clone, Debug, Default)]
 pub struct Book {
@@ -101,16 +104,15 @@ pub struct Turn {
 
 impl Book {
     /// Enters changes of ports, and returns what changes in the kernel.
-    pub fn enter(&mut self, turns: Vec<Turn>) -> Delta {
+    pub fn enter(&mut self, turns: impl Iterator<Item = Turn>) -> Delta {
         // What the kernel has of every touched key.
-        let mut touched: BTreeMap<(Set, Vec<u8>), Option<Box<[u8]>>> = BTreeMap::new();
-        for element in turns.iter().flat_map(|turn| turn.before.iter().chain(&turn.after)) {
-            let entry = touched.entry((element.set, element.key.clone()));
-            if let Entry::Vacant(entry) = entry {
-                entry.insert(self.winner(element.set, &element.key));
-            }
-        }
+        let mut touched: Touched = BTreeMap::new();
         for turn in turns {
+            for element in turn.before.iter().chain(&turn.after) {
+                if let Entry::Vacant(entry) = touched.entry((element.set, element.key.clone())) {
+                    entry.insert(self.winner(element.set, &element.key));
+                }
+            }
             turn.before
                 .into_iter()
                 .for_each(|element| self.leave(turn.owner, element));

@@ -49,20 +49,16 @@ impl Ledger {
             pairs.push((before, after));
         }
         self.snapshot = Arc::new(next);
-        let turns = |v4: bool| -> Vec<Turn> {
+        let turns = |v4: bool| {
             let each = pairs
                 .iter()
                 .flat_map(|(before, after)| turns(before.as_deref(), after.as_deref()));
-            each.map(|(name, before, after)| Turn {
+            let made = move |served: Option<&Served>| served.map(|served| elements(served, &settings.node_ips, v4));
+            each.map(move |(name, before, after)| Turn {
                 owner: owner(name),
-                before: before
-                    .map(|served| elements(served, &settings.node_ips, v4))
-                    .unwrap_or_default(),
-                after: after
-                    .map(|served| elements(served, &settings.node_ips, v4))
-                    .unwrap_or_default(),
+                before: made(before).unwrap_or_default(),
+                after: made(after).unwrap_or_default(),
             })
-            .collect()
         };
         self.books
             .iter_mut()

@@ -14,7 +14,6 @@
 
 use netlink::cidr::Cidr;
 use netlink::nft::expression::{Comparison, Header, MetaKey, Verdict};
-use netlink::nft::set::{Data, Kind, NewSet, Part};
 use netlink::nft::step::{Change, ConnectionKey, Step, Word};
 use netlink::nft::{BaseChain, Family};
 use std::net::IpAddr;
@@ -27,9 +26,6 @@ pub const AFFINITY: [&str; 2] = ["affinity", "local-affinity"];
 /// The maps class : chain, of `services` and of `local-services`. They are two, because chains that go on by the second must
 /// not lead to themselves.
 const DISPATCH: [&str; 2] = ["classes", "local-classes"];
-/// How many clients are remembered in each family; beyond, new ones are served without affinity. Some 200 bytes each.
-const AFFINITY_MAX: u32 = 262_144;
-
 const FRONT: Word = Word(0);
 const FOUND: Word = Word(10);
 const SAVED: Word = Word(11);
@@ -40,6 +36,8 @@ const STATE_NEW: u32 = 8;
 const STATUS_DNAT: u32 = 0x20;
 /// Address type: local.
 const TYPE_LOCAL: u32 = 2;
+
+mod sets;
 
 /// A chain with its rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,45 +115,6 @@ impl Writer<'_> {
     /// Where an endpoint's address begins; its port follows.
     fn endpoint(&self) -> Word {
         Word(ENDPOINT_PORT.0 - self.address_words())
-    }
-
-    /// All sets and maps of the table.
-    pub fn sets(&self) -> Vec<NewSet<'static>> {
-        let shapes = if self.v4 { &SHAPES_V4 } else { &SHAPES_V6 };
-        let exact = |set: Set, key, data| (set.name(), key, data, Kind::Exact);
-        let mut list = vec![
-            exact(Set::ClusterIps, shapes.ip, Data::Nothing),
-            exact(Set::Rejected, shapes.front, Data::Nothing),
-            exact(Set::Dropped, shapes.front, Data::Nothing),
-            exact(Set::Guarded, shapes.front, Data::Nothing),
-            (Set::Allowed.name(), shapes.client, Data::Nothing, Kind::Ranges),
-            exact(Set::Hairpin, shapes.pair, Data::Nothing),
-        ];
-        for local in [false, true] {
-            list.extend([
-                (DISPATCH[usize::from(local)], WORD, Data::Verdict, Kind::Exact),
-                exact(Set::Services(local), shapes.front, Data::Parts(WORD)),
-                exact(Set::Endpoints(local), shapes.numbered, Data::Parts(shapes.endpoint)),
-                exact(Set::Numbers(local), shapes.numbered, Data::Parts(WORD)),
-                exact(Set::Members(local), shapes.numbered, Data::Parts(shapes.endpoint)),
-                (
-                    affinity(local),
-                    shapes.client,
-                    Data::Parts(WORD),
-                    Kind::Dynamic(AFFINITY_MAX),
-                ),
-            ]);
-        }
-        let numbered = list.into_iter().zip(1u32..);
-        numbered
-            .map(|((name, key, data, kind), id)| NewSet {
-                name,
-                id,
-                key,
-                data,
-                kind,
-            })
-            .collect()
     }
 
     /// All chains whatever the Services, the later ones going to earlier ones only.
@@ -250,7 +209,7 @@ impl Writer<'_> {
     }
 
     /// One list of steps for each way a packet may be known as a pod's.
-    fn from_pod(&self) -> Vec<Vec<Step>> {
+    fn pod_sources(&self) -> Vec<Vec<Step>> {
         let name = |name: &str, whole: bool| {
             let mut bytes = name.as_bytes().to_vec();
             if whole {
@@ -284,7 +243,7 @@ impl Writer<'_> {
 
     /// Traffic to ClusterIPs that is no pod's is masqueraded, where pods are known or all is wanted.
     fn mark_foreign(&self) -> Vec<Vec<Step>> {
-        let pods = self.from_pod();
+        let pods = self.pod_sources();
         if self.settings.masquerade_all {
             return vec![self.set_mark()];
         }
@@ -306,13 +265,13 @@ impl Writer<'_> {
             jump("mark-foreign"),
         ];
         let mut rules = vec![cluster, self.dispatch(false, false)];
-        let to_node = self.to_node().into_iter();
-        rules.extend(to_node.map(|prefix| [prefix, self.dispatch(true, false)].concat()));
+        let node_targets = self.node_targets().into_iter();
+        rules.extend(node_targets.map(|prefix| [prefix, self.dispatch(true, false)].concat()));
         rules
     }
 
     /// One list of steps for each way a packet may be for an address of the node that serves NodePorts.
-    fn to_node(&self) -> Vec<Vec<Step>> {
+    fn node_targets(&self) -> Vec<Vec<Step>> {
         let local = vec![
             Step::AddressType(false, Word(0)),
             equals(Word(0), &TYPE_LOCAL.to_ne_bytes()),
@@ -370,7 +329,7 @@ impl Writer<'_> {
         ] {
             let decide = || vec![Step::In(set.name().into(), FRONT, true), decision.clone()];
             rules.push([self.load_front(false), decide()].concat());
-            for prefix in self.to_node() {
+            for prefix in self.node_targets() {
                 rules.push([prefix, self.load_front(true), decide()].concat());
             }
         }
@@ -432,7 +391,7 @@ impl Writer<'_> {
 
     fn short(&self, class: Class) -> Vec<Vec<Step>> {
         let pick = || goto(class.with(Route::Pick).chain());
-        let mut rules: Vec<Vec<Step>> = self.from_pod();
+        let mut rules: Vec<Vec<Step>> = self.pod_sources();
         rules.iter_mut().for_each(|rule| rule.push(pick()));
         rules.push(vec![
             Step::AddressType(true, Word(0)),
@@ -504,30 +463,5 @@ impl Writer<'_> {
 /// Bytes of an interface's name in the kernel.
 const INTERFACE_BYTES: usize = 16;
 
-/// Keys and data of one family.
-struct Shapes {
-    ip: &'static [Part],
-    pair: &'static [Part],
-    front: &'static [Part],
-    numbered: &'static [Part],
-    client: &'static [Part],
-    endpoint: &'static [Part],
-}
-
-const WORD: &[Part] = &[Part::Word];
-const SHAPES_V4: Shapes = Shapes {
-    ip: &[Part::Ipv4],
-    pair: &[Part::Ipv4, Part::Ipv4],
-    front: &[Part::Ipv4, Part::Protocol, Part::Port],
-    numbered: &[Part::Ipv4, Part::Protocol, Part::Port, Part::Word],
-    client: &[Part::Ipv4, Part::Protocol, Part::Port, Part::Ipv4],
-    endpoint: &[Part::Ipv4, Part::Port],
-};
-const SHAPES_V6: Shapes = Shapes {
-    ip: &[Part::Ipv6],
-    pair: &[Part::Ipv6, Part::Ipv6],
-    front: &[Part::Ipv6, Part::Protocol, Part::Port],
-    numbered: &[Part::Ipv6, Part::Protocol, Part::Port, Part::Word],
-    client: &[Part::Ipv6, Part::Protocol, Part::Port, Part::Ipv6],
-    endpoint: &[Part::Ipv6, Part::Port],
-};
+#[cfg(test)]
+mod tests;

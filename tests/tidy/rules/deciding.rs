@@ -1,7 +1,7 @@
 //! Which modules decide. A list; what follows from being on it is the rules'.
 
 /// Modules that decide: pure functions over a snapshot.
-pub(super) const DECIDING: [&str; 77] = [
+pub(super) const DECIDING: [&str; 83] = [
     "controlplane/src/controller/autoscaler/behavior",
     "controlplane/src/controller/autoscaler/calculate",
     "controlplane/src/controller/autoscaler/decide",
@@ -12,9 +12,15 @@ pub(super) const DECIDING: [&str; 77] = [
     "controlplane/src/scheduler/extender/message",
     "controlplane/src/apiserver/usage/history",
     "controlplane/src/apiserver/usage/page",
+    "kubelet/proxy/src/choose",
     "kubelet/proxy/src/config/rules",
     "kubelet/proxy/src/conntrack/plan",
+    "kubelet/proxy/src/desired",
+    "kubelet/proxy/src/diff",
     "kubelet/proxy/src/health_check/plan",
+    "kubelet/proxy/src/ledger",
+    "kubelet/proxy/src/model",
+    "kubelet/proxy/src/rules",
     "kubelet/proxy/src/serve/node",
     "kubelet/src/dra/answer",
     "kubelet/src/dra/checkpoint",

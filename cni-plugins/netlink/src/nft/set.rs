@@ -281,3 +281,68 @@ pub(super) fn elements_of(kind: u16, flags: u16, family: Family, table: &str, se
 fn type_number(parts: &[Part]) -> u32 {
     parts.iter().fold(0, |number, part| (number << 6) | *part as u32)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[cfg(target_endian = "little")]
+    #[test]
+    fn golden_bytes_of_an_element() {
+        let mut batch = Batch::new();
+        let element = Element::new(&[10, 0, 0, 1], &Value::Bytes(vec![0, 80, 0, 0]));
+        batch.add_elements(Family::Ipv4, "t", "s", std::iter::once(element));
+        assert_eq!(
+            batch.messages()[0].encode(1, 0),
+            [
+                &[68, 0, 0, 0, 12, 10, 0, 4, 1, 0, 0, 0, 0, 0, 0, 0][..], // NEWSETELEM, create
+                &[2, 0, 0, 0],                                            // ip, version 0
+                &[6, 0, 1, 0, b't', 0, 0, 0],
+                &[6, 0, 2, 0, b's', 0, 0, 0],
+                &[32, 0, 3, 0x80, 28, 0, 1, 0x80],          // elements, the first
+                &[12, 0, 1, 0x80, 8, 0, 1, 0, 10, 0, 0, 1], // its key
+                &[12, 0, 2, 0x80, 8, 0, 1, 0, 0, 80, 0, 0], // its data
+            ]
+            .concat()
+        );
+    }
+
+    #[test]
+    fn many_elements_are_several_messages_that_fit() {
+        let mut batch = Batch::new();
+        let elements = (0u32..5_000).map(|number| Element::new(&number.to_be_bytes(), &Value::Nothing));
+        batch.add_elements(Family::Ipv4, "t", "s", elements);
+        let sizes: Vec<usize> = batch
+            .messages()
+            .iter()
+            .map(|message| message.encode(0, 0).len())
+            .collect();
+        assert!(
+            sizes.len() > 1 && sizes.iter().all(|size| *size < 64 << 10),
+            "{sizes:?}"
+        );
+        assert_eq!(sizes.iter().map(|size| (size - 40) / 16).sum::<usize>(), 5_000);
+    }
+
+    #[test]
+    fn timed_elements_read_back() {
+        let timed = Timed {
+            key: vec![1, 2, 3, 4],
+            data: vec![5, 6, 7, 8],
+            timeout_ms: 10_000,
+            left_ms: 9_000,
+        };
+        let mut batch = Batch::new();
+        batch.add_elements(Family::Ipv4, "t", "s", std::iter::once(Element::timed(&timed)));
+        let bytes = batch.messages()[0].encode(0, 0);
+        assert_eq!(read_timed(&bytes[crate::codec::HEADER_BYTES..]), [timed]);
+        assert_eq!(read_timed(&[]), []);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_bytes_make_the_reader_panic(bytes: Vec<u8>) {
+            let _ = read_timed(&bytes);
+        }
+    }
+}

@@ -1,1 +1,117 @@
+use std::net::SocketAddr;
 
+use super::*;
+use crate::model::{PortName, Protocol};
+
+fn port(internal_local: bool, external_local: bool) -> ServicePort {
+    ServicePort {
+        name: PortName {
+            namespace: "ns".into(),
+            service: "web".into(),
+            port: String::new(),
+            protocol: Protocol::Tcp,
+        },
+        cluster_ips: vec!["10.96.0.1".parse().unwrap()],
+        port: 80,
+        node_port: if external_local { 30_000 } else { 0 },
+        external_ips: Vec::new(),
+        load_balancer_ips: Vec::new(),
+        source_ranges: Vec::new(),
+        internal_local,
+        external_local,
+        affinity_seconds: 0,
+        health_check_node_port: 0,
+    }
+}
+
+/// `a` ready, `t` serving and terminating, `n` not ready, `e` ended; a capital letter is on this node; then zones and nodes hinted.
+fn endpoint(number: u8, text: &str) -> Endpoint {
+    let mut parts = text.split(' ');
+    let state = parts.next().unwrap();
+    let lower = state.to_lowercase();
+    let hints: Vec<String> = parts.map(str::to_owned).collect();
+    let of = |letter: char| hints.iter().filter(|hint| hint.starts_with(letter)).cloned().collect();
+    Endpoint {
+        address: SocketAddr::from(([10, 1, 0, number], 80)),
+        ready: lower == "a",
+        serving: lower == "a" || lower == "t",
+        terminating: lower == "t" || lower == "e",
+        local: state != lower,
+        zone_hints: of('z'),
+        node_hints: of('n'),
+    }
+}
+
+/// The last bytes of the chosen addresses: for policy Cluster, for policy Local, and whether there is any.
+fn chosen(port: ServicePort, texts: &[&str]) -> (Vec<u8>, Vec<u8>, bool) {
+    let list: Vec<Endpoint> = (1..).zip(texts).map(|(number, text)| endpoint(number, text)).collect();
+    let served = choose(port, list.iter(), Here { node: "n1", zone: "z1" });
+    let numbers = |list: &[Chosen]| -> Vec<u8> {
+        let last = |chosen: &Chosen| match chosen.address {
+            SocketAddr::V4(v4) => v4.ip().octets()[3],
+            SocketAddr::V6(_) => 0,
+        };
+        list.iter().map(last).collect()
+    };
+    (
+        numbers(&served.v4.cluster),
+        numbers(&served.v4.local),
+        served.v4.has_any,
+    )
+}
+
+#[test]
+fn endpoints_of_the_cluster() {
+    for (texts, expected) in [
+        (&["a", "n", "t", "e", "A"][..], &[1, 5][..]),
+        (&["n", "t", "e", "T"], &[2, 4]),
+        (&["n", "e"], &[]),
+        // Zones: all ready ones have a hint and one is for here.
+        (&["a z1", "a z2", "a z2 z1"], &[1, 3]),
+        (&["a z1", "a"], &[1, 2]),
+        (&["a z2", "a z2"], &[1, 2]),
+        (&["a z1", "n", "t"], &[1]),
+        // Nodes go first.
+        (&["a z1 n2", "a z2 n1"], &[2]),
+        (&["a z1 n2", "a z2 n2"], &[1]),
+        (&["a z2 n1", "a z1"], &[2]),
+        // What ends has no say and no hints.
+        (&["t z1", "t z2"], &[1, 2]),
+    ] {
+        let (cluster, local, any) = chosen(port(false, false), texts);
+        assert_eq!(cluster, expected, "{texts:?}");
+        assert_eq!((local, any), (Vec::new(), !expected.is_empty()), "{texts:?}");
+    }
+}
+
+#[test]
+fn endpoints_of_this_node() {
+    for (texts, expected, any) in [
+        (&["a", "A", "T"][..], &[2][..], true),
+        (&["a", "T", "N"], &[2], true),
+        (&["a", "N", "E"], &[], true),
+        (&["N", "e"], &[], false),
+        // Hints do not count.
+        (&["A z2", "a z1"], &[1], true),
+    ] {
+        let internal = chosen(port(true, false), texts);
+        assert_eq!(internal, (Vec::new(), expected.to_vec(), any), "{texts:?}");
+        let external = chosen(port(false, true), texts);
+        assert_eq!(external.1, expected, "{texts:?}");
+        assert_eq!(
+            external.0.is_empty(),
+            !any,
+            "pods are served from the whole cluster: {texts:?}"
+        );
+    }
+}
+
+#[test]
+fn one_address_counts_once_at_its_best() {
+    let twice = [endpoint(1, "n"), endpoint(1, "A"), endpoint(1, "t")];
+    let served = choose(port(false, true), twice.iter(), Here { node: "n1", zone: "" });
+    assert_eq!(
+        (served.v4.cluster.len(), served.v4.local.len(), served.local_endpoints),
+        (1, 1, 1)
+    );
+}

@@ -149,7 +149,7 @@ impl Worker {
             .map(|service| Key::of(&*service));
         let changes: Changes = names.map(|name| self.choose(name, &settings)).collect();
         let deltas = ledger.enter(changes, &settings);
-        self.kernel.replace(&by_writer(deltas, &settings))?;
+        self.kernel.replace(by_writer(deltas, &settings))?;
         self.ledger = ledger;
         self.settings = Some(settings);
         self.anew = false;

@@ -104,7 +104,7 @@ impl Proxy {
                 delta,
             )
         };
-        kernel.replace(&deltas.into_iter().map(of).collect::<Vec<_>>()).unwrap();
+        kernel.replace(deltas.into_iter().map(of).collect()).unwrap();
         Self {
             kernel,
             ledger,
