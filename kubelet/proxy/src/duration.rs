@@ -56,7 +56,7 @@ pub(crate) fn text(nanos: i64) -> String {
     if left < 1_000_000_000 {
         let (unit, size) = match left {
             0 => return "0s".to_owned(),
-            ..1_000 => ("ns", 1),
+            1..1_000 => ("ns", 1),
             1_000..1_000_000 => ("µs", 1_000),
             _ => ("ms", 1_000_000),
         };

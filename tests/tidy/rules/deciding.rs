@@ -1,8 +1,9 @@
 //! Which modules decide. A list; what follows from being on it is the rules'.
 
 /// Modules that decide: pure functions over a snapshot.
-pub(super) const DECIDING: [&str; 97] = [
-pub(super) const DECIDING: [&str; 97] = [
+pub(super) const DECIDING: [&str; 101] = [
+pub(super) const DECIDING: [&str; 101] = [
+pub(super) const DECIDING: [&str; 101] = [
     "controlplane/src/controller/autoscaler/behavior",
     "controlplane/src/controller/autoscaler/calculate",
     "controlplane/src/controller/autoscaler/decide",
@@ -20,11 +21,15 @@ pub(super) const DECIDING: [&str; 97] = [
     "kubelet/dns/src/resolvers",
     "kubelet/dns/src/wire",
     "kubelet/proxy/src/choose",
+    "kubelet/proxy/src/config/rules",
+    "kubelet/proxy/src/conntrack/plan",
     "kubelet/proxy/src/desired",
     "kubelet/proxy/src/diff",
+    "kubelet/proxy/src/health_check/plan",
     "kubelet/proxy/src/ledger",
     "kubelet/proxy/src/model",
     "kubelet/proxy/src/rules",
+    "kubelet/proxy/src/serve/node",
     "kubelet/src/dra/answer",
     "kubelet/src/dra/checkpoint",
     "kubelet/src/dra/claim",
