@@ -1,12 +1,15 @@
-//! What every cluster has from its first second: namespaces, default RBAC, priority classes, flow control, the Service `kubernetes`.
+//! What every cluster has from its first second: namespaces, default RBAC, priority classes, flow control, the range of Services, the Services
+//! `kubernetes` and `kube-dns`.
 //!
 //! Runs at each start before `/readyz` turns ok, through the API server itself as a typed identity, and writes only what is missing.
-//! The Service `kubernetes` and flow control's objects are looked after as long as the server runs.
+//! These Services, their range, what holds Services' addresses and flow control's objects are looked after as long as the server runs.
 //! Owns these objects' content; the default service accounts and root CA config maps are controllers' work.
 
+pub mod addresses;
 pub mod flow_control;
 mod objects;
 pub mod policy;
+mod services;
 
 use crate::apiserver::ApiServer;
 use crate::apiserver::reader::Reader;
@@ -52,6 +55,10 @@ pub enum BootstrapError {
 pub struct Facts {
     /// First address of the Service range.
     pub cluster_ip: IpAddr,
+    /// The ranges of Services, the primary first; nothing is said of them where there are none.
+    pub service_ranges: Vec<String>,
+    /// Address of the cluster's DNS; `None` keeps no Service of it.
+    pub cluster_dns: Option<IpAddr>,
     /// Address others reach the API server at.
     pub advertise: IpAddr,
     /// Its port.
@@ -93,10 +100,25 @@ pub async fn run(server: &ApiServer, facts: &Facts) -> Result<(), BootstrapError
             "the Service kubernetes is not as it should be"
         );
     }
+    if let Err(error) = keep_cluster_services(server, &client, facts).await {
+        tracing::warn!(
+            error = detailed(&error),
+            "the range of Services, or the Service of the cluster's DNS, is not as it should be"
+        );
+    }
     Ok(())
 }
 
-/// Puts the Service `kubernetes`, its Endpoints and its EndpointSlice back whenever they are missing or changed, until shutdown;
+/// The range of Services and the Service of the cluster's DNS.
+async fn keep_cluster_services(server: &ApiServer, client: &kube::Client, facts: &Facts) -> Result<(), BootstrapError> {
+    services::ensure_ranges(server, client, facts).await?;
+    match services::missing_dns(server, facts) {
+        Some(missing) => ensure(server, client, &[missing]).await,
+        None => Ok(()),
+    }
+}
+
+/// Puts the Services `kubernetes` (with its Endpoints and its EndpointSlice) and `kube-dns` and the range of Services back whenever they are missing or changed, until shutdown;
 /// publishes the CA of client certificates anew when it is another one.
 pub async fn keep_service(
     server: ApiServer,
@@ -114,6 +136,9 @@ pub async fn keep_service(
             () = tokio::time::sleep(LOOK) => {}
         }
         let mut error = ensure(&server, &client, &wanted).await.err();
+        if let Err(failed) = keep_cluster_services(&server, &client, &facts).await {
+            error = error.or(Some(failed));
+        }
         let newest = client_ca_pem.borrow().clone();
         if newest != facts.client_ca_pem {
             let published = Facts {
@@ -131,7 +156,7 @@ pub async fn keep_service(
         if !text.is_empty() && text != told {
             tracing::warn!(
                 error = text,
-                "the Service kubernetes or the published CA is not as it should be, retrying"
+                "a Service of the cluster's own, their range or the published CA is not as it should be, retrying"
             );
         }
         told = text;

@@ -12,7 +12,7 @@ pub mod flags;
 
 pub use admission::AdmissionConfig;
 pub use audit::AuditConfig;
-pub use cidr::Cidr;
+pub use cidr::{Cidr, Cidrs};
 pub use components::{AloneConfig, Components, ElectionConfig};
 pub use controllers::ControllersConfig;
 
@@ -52,10 +52,12 @@ pub struct Config {
     pub secure_port: u16,
     /// Address members of the cluster reach the API server at; `None` means: find one at start.
     pub advertise_address: Option<IpAddr>,
-    /// Range of Service addresses.
-    pub service_cidr: Cidr,
-    /// Range of pod addresses.
-    pub cluster_cidr: Cidr,
+    /// Range of Service addresses, or one of each family.
+    pub service_cidr: Cidrs,
+    /// Range of pod addresses, or one of each family.
+    pub cluster_cidr: Cidrs,
+    /// Whether the Service of the cluster's DNS is kept.
+    pub cluster_dns_service: bool,
     /// Who may enter, and how they are known.
     pub identity: IdentityConfig,
     /// Which admission plugins run.
@@ -118,7 +120,8 @@ impl Config {
             secure_port: if components.apiserver { read.port() } else { 0 },
             advertise_address: read.advertise(),
             service_cidr: read.service_cidr(),
-            cluster_cidr: read.cidr("cluster-cidr", "10.244.0.0/16"),
+            cluster_cidr: read.cidrs("cluster-cidr", "10.244.0.0/16"),
+            cluster_dns_service: read.bool("cluster-dns-service", true),
             identity: IdentityConfig {
                 tls_files: read.tls_files(),
                 client_ca_file: read.path("client-ca-file"),
@@ -250,20 +253,25 @@ impl Reader<'_> {
         Some(address)
     }
 
-    fn cidr(&mut self, flag: &str, default: &str) -> Cidr {
+    fn cidrs(&mut self, flag: &str, default: &str) -> Cidrs {
         let text = self.flags.last(flag).unwrap_or(default);
         match text.parse() {
-            Ok(cidr) => cidr,
+            Ok(cidrs) => cidrs,
             Err(why) => {
                 self.wrong(flag, text, why);
-                Cidr::V4_ANY
+                Cidr::V4_ANY.into()
             }
         }
     }
 
-    fn service_cidr(&mut self) -> Cidr {
+    fn service_cidr(&mut self) -> Cidrs {
+        let cidrs = self.cidrs("service-cluster-ip-range", "10.96.0.0/16");
+        cidrs.iter().for_each(|cidr| self.check_service_cidr(*cidr));
+        cidrs
+    }
+
+    fn check_service_cidr(&mut self, cidr: Cidr) {
         let flag = "service-cluster-ip-range";
-        let cidr = self.cidr(flag, "10.96.0.0/16");
         let bits = cidr.host_bits();
         if bits < 3 && cidr != Cidr::V4_ANY {
             self.wrong(flag, &cidr.to_string(), "must hold at least 8 addresses");
@@ -275,7 +283,6 @@ impl Reader<'_> {
             );
             self.wrong(flag, &cidr.to_string(), why);
         }
-        cidr
     }
 
     fn tls_files(&mut self) -> Option<(PathBuf, PathBuf)> {

@@ -25,6 +25,7 @@ pub mod harness;
 pub mod history;
 pub mod informers;
 pub mod job;
+pub mod load_balancer;
 pub mod namespace;
 pub mod node_ipam;
 pub mod node_lifecycle;
@@ -39,6 +40,7 @@ pub mod role_aggregation;
 pub mod root_ca;
 pub mod selection;
 pub mod service_account;
+pub mod service_cidr;
 pub mod signing_request;
 pub mod stateful_set;
 pub mod taint_eviction;
@@ -245,6 +247,15 @@ impl Starter {
         self.start("endpointslice-controller", slices);
         let endpoints = endpoint::legacy::LegacyEndpoints { informers: of() };
         self.start("endpoints-controller", endpoints);
+        let mirror = endpoint::mirror::Mirror { informers: of() };
+        self.start("endpointslice-mirroring-controller", mirror);
+        let ranges = service_cidr::ServiceCidrs {
+            informers: of(),
+            used: Mutex::default(),
+        };
+        self.start("service-cidr-controller", ranges);
+        let balancers = load_balancer::LoadBalancers { informers: of() };
+        self.start("service-lb-controller", balancers);
     }
 
     fn start_quotas(&mut self, informers: &Informers) {
@@ -280,7 +291,7 @@ impl Starter {
         run: impl FnOnce(Environment) -> F,
     ) {
         debug_assert!(
-            Selection::default().has(name),
+            selection::is_known(name),
             "{name} is missing among the controllers there are"
         );
         if self.context.selection.has(name) {

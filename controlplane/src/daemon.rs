@@ -21,7 +21,7 @@ use crate::config::{AuditConfig, Config, StoreKind};
 use crate::controller::{self, ControllerContext};
 use crate::pki::reload::WatchedFiles;
 use crate::pki::{self, Pki, PkiError, files, tls};
-use crate::resource::service::AllocateError;
+use crate::resource::service::{AllocateError, CLUSTER_DNS, Ranges};
 use crate::resource::stored::KeyKinds;
 use crate::scheduler::config::SchedulerConfig;
 use crate::scheduler::sources::Sources;
@@ -171,6 +171,11 @@ impl Daemon {
         let server = ApiServer::new(parts).await.map_err(DaemonError::Store)?;
         let facts = Facts {
             cluster_ip: config.service_cidr.nth(1).unwrap_or(config.service_cidr.network()),
+            service_ranges: config.service_cidr.iter().map(ToString::to_string).collect(),
+            cluster_dns: config
+                .service_cidr
+                .nth(CLUSTER_DNS)
+                .filter(|_| config.cluster_dns_service),
             advertise,
             port: config.secure_port,
             client_ca_pem: pki.ca_pem.clone(),
@@ -209,6 +214,8 @@ impl Daemon {
             shutdown.clone(),
         ));
         tasks.spawn(bootstrap::flow_control::keep(server.clone(), shutdown.clone()));
+        let ranges = service_ranges(config)?;
+        tasks.spawn(bootstrap::addresses::keep(server.clone(), ranges, shutdown.clone()));
         spawn_clients(&mut tasks, config, scheduler, &host, (&pki, ca), &server, &shutdown);
         health.set_started();
         Ok(Self {
@@ -289,6 +296,12 @@ fn client_ca_paths(config: &Config) -> Vec<PathBuf> {
         .collect()
 }
 
+/// What Services get addresses of.
+fn service_ranges(config: &Config) -> Result<Ranges, DaemonError> {
+    let ranges = config.service_cidr.to_string().parse();
+    ranges.map_err(|error: AllocateError| DaemonError::Range(error.to_string()))
+}
+
 /// The chain around storage that the configuration asks for; also what a cluster without a socket (the simulation) uses.
 ///
 /// # Errors
@@ -320,8 +333,7 @@ pub fn handler_chain(
         true => Authz::with_nodes(&bootstrap::policy::node_role()),
         false => Authz::default(),
     });
-    let services = config.service_cidr.to_string().parse();
-    let services = services.map_err(|error: AllocateError| DaemonError::Range(error.to_string()))?;
+    let services = service_ranges(config)?;
     let client_path = config.data_dir.join("pki/apiserver-kubelet-client.crt");
     let kubelet_ca = identity.kubelet_ca_file.as_deref();
     let kubelet_tls = tls::kubelet_client_config(&pki.kubelet_client, kubelet_ca, &client_path);

@@ -24,7 +24,7 @@ use super::status::ApiError;
 use super::user::User;
 use crate::config::AdmissionConfig;
 use crate::resource::Kind;
-use crate::resource::service::Range;
+use crate::resource::service::Ranges;
 use futures::StreamExt;
 use proto::api::names::random_suffix;
 use rand::rngs::StdRng;
@@ -78,7 +78,7 @@ impl Attributes<'_> {
 /// The chain of plugins.
 pub struct Admission {
     authz: Arc<Authz>,
-    services: Range,
+    services: service_address::Allocator,
     config: AdmissionConfig,
     rng: Mutex<StdRng>,
 }
@@ -94,10 +94,10 @@ const CLASSES: (&str, &str) = ("scheduling.k8s.io", "priorityclasses");
 
 impl Admission {
     /// A chain with the plugins that `config` adds; Services get addresses from `services`, `seed` starts its random source (volume names, addresses).
-    pub fn new(authz: Arc<Authz>, services: Range, config: AdmissionConfig, seed: u64) -> Self {
+    pub fn new(authz: Arc<Authz>, services: Ranges, config: AdmissionConfig, seed: u64) -> Self {
         Self {
             authz,
-            services,
+            services: service_address::Allocator::new(services),
             config,
             rng: Mutex::new(StdRng::seed_from_u64(seed)),
         }
@@ -140,7 +140,7 @@ impl Admission {
             }
         } else if writes && attributes.is("", "services") {
             let start = self.random();
-            service_address::assign(self.services, attributes, object, old, reader, start)?;
+            self.services.assign(attributes, object, old, reader, start)?;
         } else if create && attributes.is("", "nodes") {
             node::taint_new(object);
         } else if create && certificate::applies(attributes) && attributes.info.subresource.is_empty() {

@@ -84,6 +84,12 @@ impl Reader {
         self.snapshot(group, resource).map(|(_, snapshot)| snapshot.objects)
     }
 
+    /// All objects of a resource with their keys, unparsed.
+    pub(crate) fn whole(&self, group: &str, resource: &str) -> Vec<(Arc<str>, Arc<Stored>)> {
+        let objects = self.objects(group, resource).unwrap_or_default();
+        objects.into_iter().collect()
+    }
+
     /// The revision of the resource's last change seen; moves only when the resource changes, so that an index built from
     /// [`Reader::list`] knows when it is out of date.
     pub fn changed(&self, group: &str, resource: &str) -> Revision {

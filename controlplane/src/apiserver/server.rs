@@ -170,6 +170,11 @@ impl ApiServer {
         self.inner.drains.len()
     }
 
+    /// Held while nobody writes a Service: what readers see of Services and of their addresses fits together.
+    pub(crate) async fn services_at_rest(&self) -> tokio::sync::OwnedMutexGuard<()> {
+        self.inner.state.write_locks().write_service().await
+    }
+
     #[cfg(test)]
     pub(super) fn write_locks(&self) -> &super::write_locks::WriteLocks {
         self.inner.state.write_locks()

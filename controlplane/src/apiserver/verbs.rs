@@ -3,6 +3,7 @@
 //! Each verb reads a snapshot, decides, and writes with the snapshot's revision as precondition; a conflict starts it again
 //! from what is there now, unless the client pinned a revision. What is particular about a kind is its strategy's.
 
+mod addresses;
 mod apply;
 mod binding;
 mod collection;

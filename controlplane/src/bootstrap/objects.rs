@@ -144,6 +144,8 @@ mod tests {
     fn at(advertise: &str) -> Vec<Value> {
         kubernetes_service(&Facts {
             cluster_ip: "10.96.0.1".parse().unwrap(),
+            service_ranges: vec!["10.96.0.0/16".to_owned()],
+            cluster_dns: "10.96.0.10".parse().ok(),
             advertise: advertise.parse().unwrap(),
             port: 6443,
             client_ca_pem: String::new(),

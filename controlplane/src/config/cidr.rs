@@ -75,9 +75,6 @@ impl std::str::FromStr for Cidr {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        if text.contains(',') {
-            return Err("two ranges (dual stack) are not supported yet".to_owned());
-        }
         let (address, prefix) = text
             .split_once('/')
             .ok_or_else(|| "must be ADDRESS/PREFIX, such as 10.96.0.0/16".to_owned())?;
@@ -98,6 +95,68 @@ impl std::str::FromStr for Cidr {
 impl std::fmt::Display for Cidr {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}/{}", self.address, self.prefix)
+    }
+}
+
+/// One range, or one of each family: what a flag with a comma says. The first is the primary.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cidrs {
+    primary: Cidr,
+    secondary: Option<Cidr>,
+}
+
+impl Cidrs {
+    /// The ranges, the primary first.
+    pub fn iter(&self) -> impl Iterator<Item = &Cidr> {
+        std::iter::once(&self.primary).chain(&self.secondary)
+    }
+
+    /// The network address of the primary range.
+    pub fn network(&self) -> IpAddr {
+        self.primary.network()
+    }
+
+    /// The `index`th address of the primary range.
+    pub fn nth(&self, index: u128) -> Option<IpAddr> {
+        self.primary.nth(index)
+    }
+
+    /// Whether any two of the ranges share an address.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        self.iter().any(|one| other.iter().any(|other| one.overlaps(other)))
+    }
+}
+
+impl From<Cidr> for Cidrs {
+    fn from(primary: Cidr) -> Self {
+        Self {
+            primary,
+            secondary: None,
+        }
+    }
+}
+
+impl std::str::FromStr for Cidrs {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let all: Vec<Cidr> = text.split(',').map(str::parse).collect::<Result<_, _>>()?;
+        match all.as_slice() {
+            [only] => Ok(Self::from(*only)),
+            [primary, secondary] if primary.is_ipv4() != secondary.is_ipv4() => Ok(Self {
+                primary: *primary,
+                secondary: Some(*secondary),
+            }),
+            [_, _] => Err("two ranges must be one of IPv4 and one of IPv6".to_owned()),
+            _ => Err("must not contain more than two entries".to_owned()),
+        }
+    }
+}
+
+impl std::fmt::Display for Cidrs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.primary)?;
+        self.secondary.map_or(Ok(()), |secondary| write!(f, ",{secondary}"))
     }
 }
 
@@ -123,5 +182,22 @@ mod tests {
         let all: Cidr = "0.0.0.0/0".parse().unwrap();
         assert!(all.contains("8.8.8.8".parse().unwrap()));
         assert!(all.overlaps(&"10.0.0.0/8".parse().unwrap()));
+    }
+
+    #[test]
+    fn two_ranges_are_of_two_families() {
+        let both: Cidrs = "10.96.0.0/16,fd00:1::7/112".parse().unwrap();
+        assert_eq!(both.to_string(), "10.96.0.0/16,fd00:1::/112");
+        assert_eq!(both.nth(1), Some("10.96.0.1".parse().unwrap()));
+        let within: Cidrs = "fd00:1::/120".parse().unwrap();
+        assert!(both.overlaps(&within) && within.overlaps(&both));
+        for wrong in [
+            "10.0.0.0/16,10.1.0.0/16",
+            "10.0.0.0/16,fd00::/64,fd01::/64",
+            "10.0.0.0/16,",
+            "",
+        ] {
+            assert!(wrong.parse::<Cidrs>().is_err(), "{wrong}");
+        }
     }
 }

@@ -70,7 +70,7 @@ mod tests {
         assert_eq!(resolve(&[]), Ok(ControllersConfig::default()));
         let words = [
             "--controllers=*,-namespace",
-            "--controllers=bootstrapsigner,tokencleaner",
+            "--controllers=bootstrapsigner,tokencleaner,service",
             "--node-eviction-rate=1.5",
             "--secondary-node-eviction-rate=0",
             "--unhealthy-zone-threshold=1",

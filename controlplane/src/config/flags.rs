@@ -66,7 +66,16 @@ const FLAGS: &[(&str, Takes, &str)] = &[
         Takes::Value,
         "further CA bundle client certificates are accepted from",
     ),
-    ("cluster-cidr", Takes::Value, "range of pod addresses (10.244.0.0/16)"),
+    (
+        "cluster-cidr",
+        Takes::Value,
+        "range of pod addresses, or one of each family with a comma between (10.244.0.0/16)",
+    ),
+    (
+        "cluster-dns-service",
+        Takes::Bool,
+        "keep the Service kube-system/kube-dns at the tenth Service address, unless one is there (true)",
+    ),
     (
         "cluster-signing-cert-file",
         Takes::Value,
@@ -191,7 +200,7 @@ const FLAGS: &[(&str, Takes, &str)] = &[
     (
         "service-cluster-ip-range",
         Takes::Value,
-        "range of Service addresses (10.96.0.0/16)",
+        "range of Service addresses, or one of each family with a comma between (10.96.0.0/16)",
     ),
     ("store", Takes::Value, "disk or memory (disk)"),
     (

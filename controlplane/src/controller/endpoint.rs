@@ -1,4 +1,4 @@
-//! Endpoints of Services: EndpointSlices, and the Endpoints of old.
+//! Endpoints of Services: EndpointSlices, the Endpoints of old, and the slices of Endpoints that others made ([`mirror`]).
 //!
 //! Source: control-plane contract §12 and §16 (25). What a Service's pods offer is worked out here (pure); [`slice`] and
 //! [`legacy`] put it into objects.
@@ -13,6 +13,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 pub mod legacy;
+pub mod mirror;
 pub mod slice;
 
 /// A port as a pod offers it.

@@ -18,6 +18,7 @@ use k8s_openapi::api::core::v1::{
     Service, ServiceAccount,
 };
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::networking::v1::ServiceCIDR;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::api::ObjectMeta;
@@ -156,6 +157,8 @@ pub struct Informers {
     pub freed: Freed,
     /// clusterroles
     pub cluster_roles: Informer<ClusterRole>,
+    /// servicecidrs
+    pub service_cidrs: Informer<ServiceCIDR>,
 }
 
 impl Informers {
@@ -207,6 +210,7 @@ impl Informers {
             endpoint_slices: Informer::spawn(Api::all(client.clone()), options("")),
             signing_requests: Informer::spawn(Api::all(client.clone()), options("")),
             cluster_roles: Informer::spawn(Api::all(client.clone()), options("")),
+            service_cidrs: Informer::spawn(Api::all(client.clone()), options("")),
         }
     }
 
@@ -218,7 +222,7 @@ impl Informers {
 
     /// Waits for the first list of every resource: a plan made before would take what has not been listed for absent.
     pub async fn synced(&self) {
-        let all: [&dyn AnyInformer; 25] = [
+        let all: [&dyn AnyInformer; 26] = [
             &self.pods,
             &self.nodes,
             &self.namespaces,
@@ -244,13 +248,14 @@ impl Informers {
             &self.signing_requests,
             &self.quotas,
             &self.cluster_roles,
+            &self.service_cidrs,
         ];
         futures::future::join_all(all.iter().map(|informer| informer.synced())).await;
     }
 
     /// The shared informer of a whole resource, if there is one.
     pub fn informer_of(&self, resource: &Resource) -> Option<&dyn AnyInformer> {
-        let known: [(&Resource, &dyn AnyInformer); 21] = [
+        let known: [(&Resource, &dyn AnyInformer); 22] = [
             (&write::PODS, &self.pods),
             (&write::NODES, &self.nodes),
             (&write::NAMESPACES, &self.namespaces),
@@ -272,6 +277,7 @@ impl Informers {
             (&write::SIGNING_REQUESTS, &self.signing_requests),
             (&write::RESOURCE_QUOTAS, &self.quotas),
             (&write::CLUSTER_ROLES, &self.cluster_roles),
+            (&write::SERVICE_CIDRS, &self.service_cidrs),
         ];
         known
             .into_iter()

@@ -8,11 +8,15 @@ use std::collections::BTreeSet;
 /// A controller's name and the one it had before; empty if it had none.
 type Names = (&'static str, &'static str);
 
-/// The default: all there are.
+/// The default: all there are, but for what lends nodes' addresses to Services.
 pub const DEFAULT: &str = "*,bootstrap-signer-controller,token-cleaner-controller";
 
 /// Controllers that `*` does not mean.
-const OFF_BY_DEFAULT: [&str; 2] = ["bootstrap-signer-controller", "token-cleaner-controller"];
+const OFF_BY_DEFAULT: [&str; 3] = [
+    "bootstrap-signer-controller",
+    "service-lb-controller",
+    "token-cleaner-controller",
+];
 
 /// The controllers there are.
 const HERE: &[Names] = &[
@@ -27,6 +31,7 @@ const HERE: &[Names] = &[
     ("disruption-controller", "disruption"),
     ("endpoints-controller", "endpoint"),
     ("endpointslice-controller", "endpointslice"),
+    ("endpointslice-mirroring-controller", "endpointslicemirroring"),
     ("garbage-collector-controller", "garbagecollector"),
     ("horizontal-pod-autoscaler-controller", "horizontalpodautoscaling"),
     ("job-controller", "job"),
@@ -38,6 +43,8 @@ const HERE: &[Names] = &[
     ("replicationcontroller-controller", "replicationcontroller"),
     ("resourcequota-controller", "resourcequota"),
     ("root-ca-certificate-publisher-controller", "root-ca-cert-publisher"),
+    ("service-cidr-controller", ""),
+    ("service-lb-controller", "service"),
     ("serviceaccount-controller", "serviceaccount"),
     ("statefulset-controller", "statefulset"),
     ("taint-eviction-controller", ""),
@@ -49,7 +56,6 @@ const HERE: &[Names] = &[
 const MISSING: &[Names] = &[
     ("cloud-node-lifecycle-controller", "cloud-node-lifecycle"),
     ("device-taint-eviction-controller", ""),
-    ("endpointslice-mirroring-controller", "endpointslicemirroring"),
     ("ephemeral-volume-controller", "ephemeral-volume"),
     ("kube-apiserver-serving-clustertrustbundle-publisher-controller", ""),
     (
@@ -65,8 +71,6 @@ const MISSING: &[Names] = &[
     ("podcertificaterequest-cleaner-controller", ""),
     ("resourceclaim-controller", "resource-claim-controller"),
     ("selinux-warning-controller", ""),
-    ("service-cidr-controller", ""),
-    ("service-lb-controller", "service"),
     ("serviceaccount-token-controller", "serviceaccount-token"),
     ("storage-version-migrator-controller", ""),
     ("storageversion-garbage-collector-controller", "storage-version-gc"),
@@ -83,10 +87,17 @@ pub struct Selection {
 
 impl Default for Selection {
     fn default() -> Self {
+        let words: Vec<(bool, &str)> = DEFAULT.split(',').map(|name| (true, name)).collect();
+        let names = HERE.iter().map(|(name, _)| *name);
         Self {
-            on: HERE.iter().map(|(name, _)| *name).collect(),
+            on: names.filter(|name| is_enabled(name, &words)).collect(),
         }
     }
+}
+
+/// Whether there is a controller of that name.
+pub fn is_known(name: &str) -> bool {
+    HERE.iter().any(|(known, _)| *known == name)
 }
 
 fn canonical(names: &[Names], word: &str) -> Option<&'static str> {
@@ -157,19 +168,20 @@ mod tests {
 
     #[test]
     fn words_turn_controllers_on_and_off() {
-        let none: Vec<&str> = Vec::new();
-        assert_eq!(off(DEFAULT), Ok(none.clone()));
-        assert_eq!(Selection::default().off().collect::<Vec<_>>(), none);
+        let lb = "service-lb-controller";
+        assert_eq!(off(DEFAULT), Ok(vec![lb]));
+        assert_eq!(Selection::default().off().collect::<Vec<_>>(), [lb]);
+        assert_eq!(off(&format!("service,{DEFAULT}")), Ok(vec![]));
         assert_eq!(off("*"), Ok(OFF_BY_DEFAULT.to_vec()), "as upstream");
         let table = [
-            ("-deployment-controller", vec!["deployment-controller"]),
-            ("-deployment", vec!["deployment-controller"]),
+            ("-deployment-controller", vec!["deployment-controller", lb]),
+            ("-deployment", vec!["deployment-controller", lb]),
             (
                 "-podgc,-garbagecollector",
-                vec!["garbage-collector-controller", "pod-garbage-collector-controller"],
+                vec!["garbage-collector-controller", "pod-garbage-collector-controller", lb],
             ),
-            ("deployment,-deployment-controller", none),
-            ("-attachdetach,-ttl-controller", vec![]),
+            ("deployment,-deployment-controller", vec![lb]),
+            ("-attachdetach,-ttl-controller", vec![lb]),
         ];
         for (words, expected) in table {
             assert_eq!(off(&format!("{words},{DEFAULT}")), Ok(expected), "{words}");

@@ -14,6 +14,7 @@ mod quotas;
 mod remote;
 mod roles;
 mod scheduling;
+mod services;
 mod sets;
 mod usage;
 pub(super) mod world;
@@ -97,6 +98,8 @@ impl World {
         let loopback = std::net::Ipv4Addr::LOCALHOST.into();
         let facts = bootstrap::Facts {
             cluster_ip: "10.96.0.1".parse().unwrap(),
+            service_ranges: vec!["10.96.0.0/16".to_owned()],
+            cluster_dns: None,
             advertise: loopback,
             port: 6443,
             client_ca_pem: "PEM".into(),

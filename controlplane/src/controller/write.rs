@@ -81,6 +81,8 @@ pub const ENDPOINTS: Resource = Resource::known("", "endpoints", "Endpoints", tr
 pub const ENDPOINT_SLICES: Resource = Resource::known("discovery.k8s.io", "endpointslices", "EndpointSlice", true);
 /// services
 pub const SERVICES: Resource = Resource::known("", "services", "Service", true);
+/// servicecidrs.networking.k8s.io
+pub const SERVICE_CIDRS: Resource = Resource::known("networking.k8s.io", "servicecidrs", "ServiceCIDR", false);
 /// deployments.apps
 pub const DEPLOYMENTS: Resource = Resource::known("apps", "deployments", "Deployment", true);
 /// jobs.batch

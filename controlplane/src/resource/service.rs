@@ -5,16 +5,28 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use super::field::{at, copy, default_text, default_to, int, invalid_each, list, list_mut, one_of, remove, set, text};
+use super::field::{at, default_text, default_to, int, invalid_each, list, list_mut, one_of, remove, set, text};
 use super::metadata::validate_labels;
 use super::name::{dns1123_label, port_name, port_number, qualified_name};
 use super::{NameRule, PrepareContext, Strategy, isolate};
 use crate::resource::field_error::{FieldError, FieldErrorKind, FieldErrors};
 
 mod allocate;
+mod carry;
+mod families;
+mod node_port;
+mod range;
 mod rules;
 
-pub use allocate::{AllocateError, Range, allocate, allocate_node_ports, held};
+pub use allocate::{
+    ALLOCATOR, AllocateError, CLUSTER_DNS, IP_FAMILY, MANAGED_BY, Pool, Reserved, address_object, allocate,
+    held_addresses, held_ports,
+};
+pub use carry::pair_addresses;
+pub use families::fill_families;
+pub use node_port::allocate_node_ports;
+pub use range::{Range, Ranges, family};
+pub use rules::is_external;
 
 /// The Service kind's strategy.
 pub struct Service;
@@ -69,14 +81,14 @@ impl Strategy for Service {
 
     fn prepare_create(&self, object: &mut Value, _ctx: &PrepareContext<'_>) {
         set(object, &["status"], json!({"loadBalancer": {}}));
-        pair_addresses(object);
+        carry::pair_addresses(object);
     }
 
     fn prepare_update(&self, new: &mut Value, old: &Value, subresource: &str) {
         isolate(new, old, subresource);
         if subresource.is_empty() {
-            keep_allocated(new, old);
-            pair_addresses(new);
+            carry::keep_allocated(new, old);
+            carry::pair_addresses(new);
         }
     }
 
@@ -106,89 +118,6 @@ impl Strategy for Service {
 
     fn name_rule(&self) -> NameRule {
         NameRule::ServiceLabel
-    }
-}
-
-/// `clusterIP` and the first of `clusterIPs` are one thing.
-fn pair_addresses(object: &mut Value) {
-    let single = text(object, &["spec", "clusterIP"]).to_owned();
-    let first = list(object, &["spec", "clusterIPs"]).first().and_then(Value::as_str);
-    match (single.as_str(), first.map(str::to_owned)) {
-        ("", Some(first)) => set(object, &["spec", "clusterIP"], first),
-        (single, None) if !single.is_empty() => set(object, &["spec", "clusterIPs"], vec![single]),
-        _ => {}
-    }
-}
-
-/// What was allocated stays when an update leaves it out (unless the type no longer has it).
-fn keep_allocated(new: &mut Value, old: &Value) {
-    let has_address = |object: &Value| text(object, &["spec", "type"]) != "ExternalName";
-    if has_address(new) && has_address(old) {
-        let sent = !text(new, &["spec", "clusterIP"]).is_empty() || !list(new, &["spec", "clusterIPs"]).is_empty();
-        if !sent {
-            copy(new, old, &["spec", "clusterIP"]);
-            copy(new, old, &["spec", "clusterIPs"]);
-        }
-        for key in ["ipFamilies", "ipFamilyPolicy"] {
-            if at(new, &["spec", key]).is_null() {
-                copy(new, old, &["spec", key]);
-            }
-        }
-    } else if !has_address(new)
-        && let Some(spec) = new.get_mut("spec")
-    {
-        let same = text(spec, &["clusterIP"]) == text(old, &["spec", "clusterIP"]);
-        if same {
-            remove(spec, "clusterIP");
-            remove(spec, "clusterIPs");
-        }
-        for key in ["ipFamilies", "ipFamilyPolicy", "internalTrafficPolicy"] {
-            remove(spec, key);
-        }
-    }
-    let has_node_ports = |object: &Value| matches!(text(object, &["spec", "type"]), "NodePort" | "LoadBalancer");
-    if has_node_ports(new) && has_node_ports(old) {
-        let before = list(old, &["spec", "ports"]).to_vec();
-        for port in list_mut(new, &["spec", "ports"]).into_iter().flatten() {
-            let same = before.iter().find(|old| {
-                at(old, &["port"]) == at(port, &["port"]) && text(old, &["protocol"]) == text(port, &["protocol"])
-            });
-            if int(port, &["nodePort"]).unwrap_or(0) == 0
-                && let Some(same) = same
-            {
-                copy(port, same, &["nodePort"]);
-            }
-        }
-    }
-    if !has_node_ports(new) && has_node_ports(old) {
-        let before: Vec<Value> = list(old, &["spec", "ports"])
-            .iter()
-            .map(|port| at(port, &["nodePort"]).clone())
-            .collect();
-        for port in list_mut(new, &["spec", "ports"]).into_iter().flatten() {
-            if before.contains(at(port, &["nodePort"])) {
-                remove(port, "nodePort");
-            }
-        }
-    }
-    drop_what_the_type_had(new, old);
-}
-
-/// What another type had goes with it, unless the sender changed it.
-fn drop_what_the_type_had(new: &mut Value, old: &Value) {
-    let is_balanced = |object: &Value| text(object, &["spec", "type"]) == "LoadBalancer";
-    let no_longer_balanced = is_balanced(old) && !is_balanced(new);
-    let no_longer_external = rules::is_external(old) && !rules::is_external(new);
-    let Some(spec) = new.get_mut("spec") else { return };
-    for (key, goes) in [
-        ("externalTrafficPolicy", no_longer_external),
-        ("allocateLoadBalancerNodePorts", no_longer_balanced),
-        ("healthCheckNodePort", no_longer_balanced),
-        ("loadBalancerClass", no_longer_balanced),
-    ] {
-        if goes && at(spec, &[key]) == at(old, &["spec", key]) {
-            remove(spec, key);
-        }
     }
 }
 

@@ -42,12 +42,6 @@ const NO_POLICY: &str = "no admission policy is evaluated";
 /// Everything but pods' fields, in the order of discovery.
 const ROWS: &[Row] = &[
     part(
-        "endpoints",
-        "",
-        |object| text(object, &["metadata", "name"]) != "kubernetes",
-        "Endpoints made by hand are not mirrored into EndpointSlices",
-    ),
-    part(
         "namespaces",
         "labels pod-security.kubernetes.io/*",
         |object| {
@@ -94,7 +88,7 @@ const ROWS: &[Row] = &[
         "services",
         "spec.type LoadBalancer",
         |object| text(object, &["spec", "type"]) == "LoadBalancer",
-        "no load balancer is made, and status stays empty unless a controller from outside fills it",
+        "no load balancer is made unless --controllers names service-lb-controller (then they get addresses of nodes) or a controller from outside does",
     ),
     part(
         "statefulsets.apps",
@@ -106,15 +100,7 @@ const ROWS: &[Row] = &[
         "ingresses.networking.k8s.io",
         "no controller of ours leads traffic by them (another one may)",
     ),
-    kind(
-        "ipaddresses.networking.k8s.io",
-        "addresses of Services are given without them",
-    ),
     kind("networkpolicies.networking.k8s.io", "no traffic is refused by them"),
-    kind(
-        "servicecidrs.networking.k8s.io",
-        "Services get addresses of --service-cluster-ip-range alone",
-    ),
     kind("csidrivers.storage.k8s.io", NO_STORAGE),
     kind("csinodes.storage.k8s.io", NO_STORAGE),
     kind("csistoragecapacities.storage.k8s.io", NO_STORAGE),

@@ -244,6 +244,8 @@ impl ControlPlane {
         let server = ApiServer::new(parts).await.expect("a server");
         let facts = Facts {
             cluster_ip: "10.96.0.1".parse().expect("an address"),
+            service_ranges: Vec::new(),
+            cluster_dns: None,
             advertise: ADDRESS,
             port: 6443,
             client_ca_pem: "PEM".to_owned(),

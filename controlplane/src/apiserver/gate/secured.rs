@@ -31,17 +31,17 @@ pub(crate) struct Secured {
 
 impl Secured {
     pub(crate) fn new() -> Self {
+        Self::giving("10.96.0.0/16")
+    }
+
+    /// With other ranges of Services.
+    pub(crate) fn giving(ranges: &str) -> Self {
         let authz = Arc::new(Authz::default());
         Self {
             refused: Arc::default(),
             denied: Arc::default(),
             usage: None,
-            admission: Admission::new(
-                authz.clone(),
-                "10.96.0.0/16".parse().unwrap(),
-                AdmissionConfig::default(),
-                3,
-            ),
+            admission: Admission::new(authz.clone(), ranges.parse().unwrap(), AdmissionConfig::default(), 3),
             authz,
         }
     }

@@ -3,7 +3,7 @@
 use super::Operation;
 use super::owners::Owners;
 use super::quota::Unwritten;
-use super::{Answer, Call, object, patch};
+use super::{Answer, Call, addresses, object, patch};
 use crate::apiserver::quota::{Charge, Entry};
 use crate::apiserver::reader;
 use crate::apiserver::status::ApiError;
@@ -68,6 +68,11 @@ pub(super) async fn insert(
         }
         false => None,
     };
+    if object::is_address(&call.kind) {
+        let _among_services = server.write_locks().write_service().await;
+        let answer = insert_now(call, object, dry_run, owners, None).await?;
+        return call.seen(answer).await;
+    }
     if !object::is_service(&call.kind) {
         let answer = insert_now(call, object, dry_run, owners, None).await?;
         return call.noticed(None, answer).await;
@@ -191,7 +196,17 @@ async fn store(call: &Call<'_>, mut object: Value, owners: Option<&str>, dry_run
         return Ok(Answer::Object { code: 201, object });
     }
     let key = call.key(name);
-    match call.server.store().put(&key, raw.clone(), Expect::Absent).await {
+    let noting = async {
+        match call.window.cached().objects.contains_key(key.as_str()) {
+            true => addresses::Noted::new(),
+            false => call.note_addresses(&object, None).await,
+        }
+    };
+    let (noted, put) = futures::join!(noting, call.server.store().put(&key, raw.clone(), Expect::Absent));
+    if put.is_err() {
+        call.forget_addresses(noted).await;
+    }
+    match put {
         Ok(revision) => Ok(Answer::Stored {
             code: 201,
             stored: Arc::new(Stored::new(Arc::from(key), revision, revision, raw)),

@@ -179,6 +179,15 @@ enum Step {
 
 /// Deletes the named object as far as finalizers and grace allow now.
 pub(super) async fn remove(call: &Call<'_>, name: &str, options: &Options) -> Result<Answer, ApiError> {
+    if object::is_service(&call.kind) {
+        // What it held is free for others once this is over, and not before.
+        let _among_services = call.server.write_locks().write_service().await;
+        let (answer, written) = remove_now(call, name, options).await?;
+        if let Some(revision) = written {
+            call.seen_to(revision).await?;
+        }
+        return Ok(answer);
+    }
     if !object::is_namespace(&call.kind) {
         return remove_now(call, name, options).await.map(|(answer, _)| answer);
     }
@@ -206,7 +215,10 @@ async fn remove_now(call: &Call<'_>, name: &str, options: &Options) -> Result<(A
             return Ok((dry_answer(call, step, old), None));
         }
         match perform(call, &stored, step).await? {
-            Performed::Removed(revision) => return Ok((removed(call, &stored, &old, revision), Some(revision))),
+            Performed::Removed(revision) => {
+                call.free_addresses(&old, None).await?;
+                return Ok((removed(call, &stored, &old, revision), Some(revision)));
+            }
             Performed::Kept(kept) => {
                 let revision = kept.revision;
                 return Ok((kept_answer(kept, options), Some(revision)));

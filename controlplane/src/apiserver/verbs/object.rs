@@ -142,6 +142,11 @@ pub(super) fn is_service(kind: &Kind) -> bool {
     kind.plural == "services" && kind.group.is_empty()
 }
 
+/// Whether the kind is that by which addresses of Services are held.
+pub(super) fn is_address(kind: &Kind) -> bool {
+    kind.plural == "ipaddresses" && kind.group == "networking.k8s.io"
+}
+
 pub(super) fn is_pod(kind: &Kind) -> bool {
     kind.plural == "pods" && kind.group.is_empty()
 }

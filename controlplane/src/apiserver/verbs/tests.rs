@@ -1,5 +1,6 @@
 //! Verbs over a memory store: an HTTP request in, an HTTP reply out.
 
+mod addresses;
 mod apply;
 mod custom;
 mod evictions;

@@ -3,7 +3,7 @@
 use super::Operation;
 use super::owners::{New, Old, Owners};
 use super::quota::Unwritten;
-use super::{ATTEMPTS, Answer, Call, create, object, parse_revision};
+use super::{ATTEMPTS, Answer, Call, addresses, create, object, parse_revision};
 use crate::apiserver::heavy;
 use crate::apiserver::quota::Entry;
 use crate::apiserver::status::ApiError;
@@ -326,11 +326,26 @@ async fn store(
         }));
     }
     let store = call.server.store();
-    let outcome = match is_deletion {
-        true => store.delete(&stored.key, stored.revision).await,
-        false if frees_space => store.put_for_deletion(&stored.key, raw.clone(), stored.revision).await,
-        false => store.put(&stored.key, raw.clone(), Expect::At(stored.revision)).await,
+    let old = object::is_service(&call.kind).then(|| stored.tree());
+    let noting = async {
+        match (&old, is_deletion) {
+            (Some(old), false) => call.note_addresses(&new, Some(old)).await,
+            _ => addresses::Noted::new(),
+        }
     };
+    let writing = async {
+        match is_deletion {
+            true => store.delete(&stored.key, stored.revision).await,
+            false if frees_space => store.put_for_deletion(&stored.key, raw.clone(), stored.revision).await,
+            false => store.put(&stored.key, raw.clone(), Expect::At(stored.revision)).await,
+        }
+    };
+    let (noted, outcome) = futures::join!(noting, writing);
+    match (&outcome, &old) {
+        (Ok(_), Some(old)) => call.free_addresses(old, (!is_deletion).then_some(&new)).await?,
+        (Ok(_), None) => {}
+        (Err(_), _) => call.forget_addresses(noted).await,
+    }
     match outcome {
         Ok(revision) => {
             let stored = Stored::new(Arc::clone(&stored.key), revision, stored.created, raw);

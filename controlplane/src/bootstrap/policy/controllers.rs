@@ -1,7 +1,7 @@
 //! What the controllers that run here may do. Data only.
 
 use super::rule::R::{Named, On};
-use super::rule::{APPS, BATCH, CERTIFICATES, DISCOVERY, EVENTS, R, RBAC, READ};
+use super::rule::{APPS, BATCH, CERTIFICATES, DISCOVERY, EVENTS, NETWORKING, R, RBAC, READ};
 
 /// One role per controller that runs here, bound to its service account in kube-system.
 pub(super) const CONTROLLERS: &[(&str, &[R])] = &[
@@ -112,6 +112,16 @@ pub(super) const CONTROLLERS: &[(&str, &[R])] = &[
         ],
     ),
     (
+        "endpointslicemirroring-controller",
+        &[
+            On(READ, "", "endpoints,services"),
+            On("update", "", "services/finalizers,endpoints/finalizers"),
+            On("create,delete,get,list,update", DISCOVERY, "endpointslices"),
+            On("create", DISCOVERY, "endpointslices/restricted"),
+            EVENTS,
+        ],
+    ),
+    (
         "generic-garbage-collector",
         &[On("delete,get,list,patch,update,watch", "*", "*"), EVENTS],
     ),
@@ -205,6 +215,28 @@ pub(super) const CONTROLLERS: &[(&str, &[R])] = &[
     (
         "service-account-controller",
         &[On("create", "", "serviceaccounts"), EVENTS],
+    ),
+    (
+        "service-cidrs-controller",
+        &[
+            On("get,list,patch,update,watch", NETWORKING, "servicecidrs"),
+            On(
+                "patch,update",
+                NETWORKING,
+                "servicecidrs/finalizers,servicecidrs/status",
+            ),
+            On(READ, NETWORKING, "ipaddresses"),
+            EVENTS,
+        ],
+    ),
+    (
+        "service-controller",
+        &[
+            On(READ, "", "services"),
+            On("patch,update", "", "services/status"),
+            On("list,watch", "", "nodes"),
+            EVENTS,
+        ],
     ),
     (
         "ttl-after-finished-controller",

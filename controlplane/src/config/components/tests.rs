@@ -178,6 +178,7 @@ fn every_flag_belongs_to_a_part_that_was_thought_of() {
         "audit-policy-file",
         "authorization-mode",
         "client-ca-file",
+        "cluster-dns-service",
         "data-dir",
         "disable-admission-plugins",
         "enable-admission-plugins",

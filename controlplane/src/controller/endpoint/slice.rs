@@ -4,10 +4,13 @@ use super::{Backend, Port, backends, is_headless, publishes_not_ready, selector}
 use crate::controller::harness::{Controller, Wiring};
 use crate::controller::informers::Informers;
 use crate::controller::owner::controller_reference;
+use crate::controller::pod;
 use crate::controller::write::{self, Plan, Write};
 use client::Key;
 use k8s_openapi::api::core::v1::{Node, Pod, Service};
-use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
+use k8s_openapi::api::discovery::v1::{
+    Endpoint, EndpointConditions, EndpointHints, EndpointPort, EndpointSlice, ForNode, ForZone,
+};
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use kube::api::ObjectMeta;
@@ -56,6 +59,18 @@ impl Controller for EndpointSlices {
     fn wire(&self, wiring: &mut Wiring) {
         wiring.on_self(&self.informers.services);
         wire_pods(&self.informers, wiring);
+        let (services, pods) = (self.informers.services.clone(), self.informers.pods.clone());
+        // A node's zone stands on its pods' endpoints.
+        wiring.on(&self.informers.nodes, move |change| {
+            let zone = |node: &Option<Arc<Node>>| node.as_ref().and_then(|n| n.labels().get(ZONE).cloned());
+            if zone(&change.old) == zone(&change.new) {
+                return Vec::new();
+            }
+            let on_it = pods.list().into_iter().filter(|p| pod::node_name(p) == change.key.name);
+            on_it
+                .flat_map(|p| selecting(&services.list_namespace(&p.namespace().unwrap_or_default()), &p))
+                .collect()
+        });
         wiring.on(&self.informers.endpoint_slices, |change| {
             let sides = [change.old.as_deref(), change.new.as_deref()];
             let ours = sides
@@ -120,7 +135,10 @@ fn endpoint(
 ) -> Option<Endpoint> {
     let address = backend.addresses.iter().find(|a| a.is_ipv6() == v6)?;
     let ready = publishes_not_ready(service) || (backend.serving && !backend.terminating);
+    let node_name = Some(backend.node.clone()).filter(|n| !n.is_empty());
+    let zone = zone(&backend.node);
     Some(Endpoint {
+        hints: hints(service, zone.as_deref(), node_name.as_deref()).filter(|_| ready),
         addresses: vec![address.to_string()],
         conditions: Some(EndpointConditions {
             ready: Some(ready),
@@ -128,11 +146,25 @@ fn endpoint(
             terminating: Some(backend.terminating),
         }),
         hostname: backend.hostname.clone(),
-        node_name: Some(backend.node.clone()).filter(|n| !n.is_empty()),
+        node_name,
         target_ref: Some(backend.target.clone()),
-        zone: zone(&backend.node),
+        zone,
         ..Endpoint::default()
     })
+}
+
+/// Whom an endpoint is meant for, where the Service prefers close ones (KEP-4444, KEP-3015): those of its zone, and of its node.
+fn hints(service: &Service, zone: Option<&str>, node: Option<&str>) -> Option<EndpointHints> {
+    let prefers = service.spec.as_ref()?.traffic_distribution.as_deref()?;
+    let by_node = prefers == "PreferSameNode";
+    if !by_node && !["PreferClose", "PreferSameZone"].contains(&prefers) {
+        return None;
+    }
+    let for_zones = zone.map(|name| vec![ForZone { name: name.to_owned() }]);
+    let for_nodes = node
+        .filter(|_| by_node)
+        .map(|name| vec![ForNode { name: name.to_owned() }]);
+    (for_zones.is_some() || for_nodes.is_some()).then_some(EndpointHints { for_nodes, for_zones })
 }
 
 fn ports(ports: &[Port]) -> Vec<EndpointPort> {

@@ -152,3 +152,44 @@ fn endpoints_have_two_sides() {
     let old: Endpoints = serde_json::from_value(made).unwrap();
     assert_eq!(legacy::plan(&service, &backends, Some(&old)), None);
 }
+
+#[test]
+fn hints_say_whom_a_ready_endpoint_is_for() {
+    let zones = json!({"forZones": [{"name": "z"}]});
+    let both = json!({"forZones": [{"name": "z"}], "forNodes": [{"name": "n"}]});
+    let hints = |distribution: Value, pod_extra: Value| {
+        let service = service(json!({"spec": {"trafficDistribution": distribution}}));
+        body(&slices(&service, &[pod(0, pod_extra)], &[])[0])["endpoints"][0]["hints"].clone()
+    };
+    assert_eq!(hints(json!(null), json!({})), json!(null));
+    assert_eq!(hints(json!("PreferClose"), json!({})), zones);
+    assert_eq!(hints(json!("PreferSameZone"), json!({})), zones);
+    assert_eq!(hints(json!("PreferSameNode"), json!({})), both);
+    let not_ready = json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}});
+    assert_eq!(hints(json!("PreferSameNode"), not_ready), json!(null));
+    // A change of the wish changes the slices that are there.
+    let plain = service(json!({}));
+    let old = made(&slices(&plain, &[pod(0, json!({}))], &[])[0], "web-a");
+    let close = service(json!({"spec": {"trafficDistribution": "PreferClose"}}));
+    assert_eq!(
+        body(&slices(&close, &[pod(0, json!({}))], &[old])[0])["endpoints"][0]["hints"],
+        zones
+    );
+}
+
+#[test]
+fn each_family_has_its_slice() {
+    let both = service(json!({"spec": {"ipFamilies": ["IPv6", "IPv4"]}}));
+    let two = json!({"status": {"podIP": "10.244.0.1", "podIPs": [{"ip": "10.244.0.1"}, {"ip": "fd00::1"}]}});
+    let writes = slices(&both, &[pod(0, two), pod(1, json!({}))], &[]);
+    let seen: Vec<(Value, usize)> = writes
+        .iter()
+        .map(|write| {
+            (
+                body(write)["addressType"].clone(),
+                body(write)["endpoints"].as_array().unwrap().len(),
+            )
+        })
+        .collect();
+    assert_eq!(seen, [(json!("IPv4"), 2), (json!("IPv6"), 1)]);
+}

@@ -1,272 +1,178 @@
-//! Giving Services their addresses and node ports. Which are taken is the caller's knowledge, and so is that two callers
-//! do not choose at once. Pure.
+//! Giving Services their addresses. Which are taken is the caller's knowledge, and so is that two callers do not choose at once. Pure.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::pair_addresses;
-use crate::resource::field::{at, default_text, default_to, int, list, list_mut, set, text};
-use crate::resource::field_error::FieldError;
+use super::range::{Range, family};
+use crate::resource::field::{at, int, list, set, text};
+use crate::resource::field_error::{FieldError, FieldErrors};
 
-/// A range of Service addresses: a CIDR.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Range {
-    base: IpAddr,
-    prefix: u8,
-}
-
-/// Why no address can be given.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+/// Why no address or port can be given.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum AllocateError {
-    /// The text is not a CIDR.
+    /// The text is not a CIDR, or not a list of them that makes sense.
     #[error("{0} is not a CIDR")]
     NotCidr(String),
-    /// Every address of the range is taken.
-    #[error("range is full")]
-    Full,
-    /// The address asked for is not in the range.
-    #[error("the provided IP ({0}) is not in the valid range")]
-    OutOfRange(IpAddr),
-    /// The address asked for is taken.
-    #[error("provided IP is already allocated")]
-    Taken(IpAddr),
+    /// Fields that cannot be obeyed (422).
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
+    Invalid(FieldErrors),
+    /// Nothing is left (500, as upstream).
+    #[error("{0}")]
+    Exhausted(&'static str),
 }
 
-impl AllocateError {
-    /// The error as a client of the API sees it (422 on `spec.clusterIPs`).
-    pub fn field_error(&self, service: &Value) -> FieldError {
-        let asked = at(service, &["spec", "clusterIPs"]).clone();
-        let detail = match self {
-            Self::Full | Self::NotCidr(_) => format!("failed to allocate IP: {self}"),
-            Self::OutOfRange(ip) | Self::Taken(ip) => format!("failed to allocate IP {ip}: {self}"),
+impl From<FieldError> for AllocateError {
+    fn from(error: FieldError) -> Self {
+        Self::Invalid(vec![error].into())
+    }
+}
+
+/// An address that only one Service may have: namespace and name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reserved {
+    /// The address.
+    pub address: IpAddr,
+    /// Namespace of whom it is for.
+    pub namespace: &'static str,
+    /// Name of the Service; `None` is any of the namespace.
+    pub name: Option<&'static str>,
+}
+
+impl Reserved {
+    fn is_for(&self, service: &Value) -> bool {
+        let meta = |key| text(service, &["metadata", key]);
+        meta("namespace") == self.namespace && self.name.is_none_or(|name| meta("name") == name)
+    }
+}
+
+/// What addresses are given of.
+pub struct Pool<'a> {
+    /// Families of the cluster, the default first.
+    pub families: &'a [&'static str],
+    /// Ranges, in the order in which they are filled.
+    pub ranges: &'a [Range],
+    /// Addresses that are kept for one Service.
+    pub reserved: &'a [Reserved],
+    /// Whether another Service, or anything else, has the address.
+    pub is_taken: &'a dyn Fn(IpAddr) -> bool,
+}
+
+impl Pool<'_> {
+    fn is_kept(&self, ip: IpAddr, service: &Value) -> bool {
+        let mut kept = self.reserved.iter();
+        kept.any(|reserved| reserved.address == ip && !reserved.is_for(service))
+    }
+
+    fn any(&self, family: &str, service: &Value, start: u64) -> Result<IpAddr, AllocateError> {
+        let is_taken = |ip: IpAddr| (self.is_taken)(ip) || self.reserved.iter().any(|kept| kept.address == ip);
+        let mut ranges = self.ranges.iter().filter(|range| range.family() == family);
+        let found = ranges.find_map(|range| range.free(&is_taken, start));
+        debug_assert!(found.is_none_or(|ip| !self.is_kept(ip, service)));
+        found.ok_or(AllocateError::Exhausted(
+            "failed to allocate a serviceIP: range is full",
+        ))
+    }
+
+    fn this(&self, ip: IpAddr, service: &Value) -> Result<IpAddr, AllocateError> {
+        let refused = |why: String| {
+            let all = at(service, &["spec", "clusterIPs"]);
+            let why = format!("failed to allocate IP {ip}: {why}");
+            AllocateError::from(FieldError::invalid_value("spec.clusterIPs", all, why))
         };
-        FieldError::invalid("spec.clusterIPs", asked, detail)
+        let Some(range) = self.ranges.iter().find(|range| range.spans(ip)) else {
+            return Err(refused(
+                "the provided network does not match the current range".to_owned(),
+            ));
+        };
+        if !self.ranges.iter().any(|range| range.contains(ip)) {
+            return Err(refused(format!(
+                "the provided IP ({ip}) is not in the valid range. The range of valid IPs is {range}"
+            )));
+        }
+        if (self.is_taken)(ip) || self.is_kept(ip, service) {
+            return Err(refused("provided IP is already allocated".to_owned()));
+        }
+        Ok(ip)
     }
 }
 
-impl std::str::FromStr for Range {
-    type Err = AllocateError;
-
-    fn from_str(text: &str) -> Result<Self, AllocateError> {
-        let bad = || AllocateError::NotCidr(text.to_owned());
-        if !crate::resource::node::is_cidr(text) {
-            return Err(bad());
-        }
-        let (base, prefix) = text.split_once('/').ok_or_else(bad)?;
-        let (base, prefix) = (base.parse().map_err(|_| bad())?, prefix.parse().map_err(|_| bad())?);
-        Ok(Self { base, prefix })
-    }
-}
-
-impl Range {
-    fn bits(ip: IpAddr) -> u128 {
-        match ip {
-            IpAddr::V4(ip) => u128::from(u32::from(ip)),
-            IpAddr::V6(ip) => u128::from(ip),
-        }
-    }
-
-    fn width(self) -> u8 {
-        if self.base.is_ipv4() { 32 } else { 128 }
-    }
-
-    /// The number of addresses, capped at 2^16 as upstream caps large ranges.
-    fn size(self) -> u128 {
-        1 << u32::from(self.width() - self.prefix).min(16)
-    }
-
-    fn first(self) -> u128 {
-        let host = self.width() - self.prefix;
-        let mask = if host == 128 { 0 } else { u128::MAX << host };
-        Self::bits(self.base) & mask
-    }
-
-    fn ip(self, bits: u128) -> IpAddr {
-        match self.base {
-            IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::from(u32::try_from(bits).unwrap_or(u32::MAX))),
-            IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::from(bits)),
-        }
-    }
-
-    /// The usable address at `offset` (1 is the first, which the `kubernetes` Service has).
-    pub fn nth(self, offset: u128) -> Option<IpAddr> {
-        (offset > 0 && offset < self.size()).then(|| self.ip(self.first() + offset))
-    }
-
-    /// Whether the address may be given out: in the range, and neither its network nor (for IPv4) its broadcast address.
-    pub fn contains(self, ip: IpAddr) -> bool {
-        let last_usable = self.size() - u128::from(self.base.is_ipv4() && self.size() > 2);
-        ip.is_ipv4() == self.base.is_ipv4()
-            && Self::bits(ip)
-                .checked_sub(self.first())
-                .is_some_and(|offset| offset > 0 && offset < last_usable)
-    }
-
-    /// A free address, looked for from `start` (any number; a random one spreads them) in the upper part of the range
-    /// first, so that small addresses stay for those who choose their own.
-    fn free(self, used: &BTreeSet<IpAddr>, start: u64) -> Option<IpAddr> {
-        let size = self.size();
-        let reserved = (size / 16).clamp(16, 256).min(size);
-        let (upper, lower) = (reserved..size, 1..reserved);
-        [upper, lower].into_iter().find_map(|part| {
-            let length = part.end.checked_sub(part.start).filter(|length| *length > 0)?;
-            let shift = u128::from(start) % length;
-            (0..length)
-                .map(|i| self.ip(self.first() + part.start + (i + shift) % length))
-                .find(|ip| self.contains(*ip) && !used.contains(ip))
-        })
-    }
-}
-
-/// Gives a Service its address: fills in `clusterIP`, `clusterIPs`, `ipFamilies` and `ipFamilyPolicy` where the type has
-/// them. `used` are the addresses of all other Services, `start` is any number (random for spreading). Returns the address
-/// taken from the range, `None` if the Service has none (headless, ExternalName).
-pub fn allocate(
-    range: Range,
-    used: &BTreeSet<IpAddr>,
-    start: u64,
-    service: &mut Value,
-) -> Result<Option<IpAddr>, AllocateError> {
-    if text(service, &["spec", "type"]) == "ExternalName" {
-        return Ok(None);
-    }
-    pair_addresses(service);
-    let family = if range.base.is_ipv4() { "IPv4" } else { "IPv6" };
-    let Some(spec) = service.get_mut("spec") else {
-        return Ok(None);
-    };
-    default_to(spec, "ipFamilies", json!([family]));
-    default_text(spec, "ipFamilyPolicy", "SingleStack");
-    let asked = text(service, &["spec", "clusterIP"]);
-    if asked == "None" {
-        return Ok(None);
-    }
-    let ip = if asked.is_empty() {
-        range.free(used, start).ok_or(AllocateError::Full)?
-    } else if let Ok(ip) = asked.parse::<IpAddr>() {
-        if !range.contains(ip) {
-            return Err(AllocateError::OutOfRange(ip));
-        }
-        if used.contains(&ip) {
-            return Err(AllocateError::Taken(ip));
-        }
-        ip
-    } else {
-        // Not an address: validation says so.
-        return Ok(None);
-    };
-    set(service, &["spec", "clusterIP"], ip.to_string());
-    set(service, &["spec", "clusterIPs"], vec![ip.to_string()]);
-    Ok(Some(ip))
-}
-
-/// The range of node ports: the first, and how many.
-const NODE_PORTS: (u16, u16) = (30_000, 2_768);
-
-/// Gives every port of a Service of type NodePort or LoadBalancer a node port: those asked for are checked, the others get a
-/// free one of 30000-32767. `used` are the node ports of all other Services.
+/// Gives a Service whose families are known ([`super::fill_families`]) the addresses it has not: fills in `clusterIP` and `clusterIPs`.
+/// What `old` holds in the same place stays as it is. `start` is any number (random for spreading).
 ///
-/// One node port may serve several protocols of one Service, as upstream: in a new Service ports of one number share it (53/TCP
-/// and 53/UDP), in an update any may. That no protocol has one node port twice is validated with the other fields.
-pub fn allocate_node_ports(
-    used: &BTreeSet<u16>,
-    start: u64,
-    is_new: bool,
-    service: &mut Value,
-) -> Result<(), FieldError> {
-    let kind = text(service, &["spec", "type"]);
-    if !matches!(kind, "NodePort" | "LoadBalancer") {
+/// # Errors
+/// 422 for an address that cannot be had, 500 when nothing is left.
+pub fn allocate(pool: &Pool<'_>, start: u64, service: &mut Value, old: Option<&Value>) -> Result<(), AllocateError> {
+    if text(service, &["spec", "type"]) == "ExternalName" || text(service, &["spec", "clusterIP"]) == "None" {
         return Ok(());
     }
-    // Ports asked for count also where no others are to be allocated.
-    let fills = kind == "NodePort" || at(service, &["spec", "allocateLoadBalancerNodePorts"]) != &Value::Bool(false);
-    let mut used = used.clone();
-    let shared = take_asked(&mut used, is_new, service)?;
-    if fills {
-        fill_free(&mut used, shared, is_new, start, service)
-    } else {
-        Ok(())
-    }
-}
-
-/// Takes the node ports that are asked for. Gives the node port of each port number that shares one.
-fn take_asked(used: &mut BTreeSet<u16>, is_new: bool, service: &Value) -> Result<BTreeMap<i64, u16>, FieldError> {
-    let (first, count) = NODE_PORTS;
-    let (mut shared, mut own) = (BTreeMap::new(), BTreeSet::new());
-    for (i, port) in list(service, &["spec", "ports"]).iter().enumerate() {
-        let path = format!("spec.ports[{i}].nodePort");
-        let asked = int(port, &["nodePort"]).unwrap_or(0);
-        if asked == 0 {
+    let texts = |object: &Value, key: &str| -> Vec<String> {
+        let all = list(object, &["spec", key]).iter();
+        all.map(|value| value.as_str().unwrap_or_default().to_owned()).collect()
+    };
+    let had = old.map_or_else(Vec::new, |old| texts(old, "clusterIPs"));
+    let mut addresses = texts(service, "clusterIPs");
+    for (i, family) in texts(service, "ipFamilies").iter().enumerate() {
+        if had.get(i).is_some_and(|had| had != "None" && !had.is_empty()) && addresses.get(i).is_some() {
+            // Kept, or changed, which validation refuses.
             continue;
         }
-        let number = u16::try_from(asked).ok();
-        let Some(number) = number.filter(|port| (first..first + count).contains(port)) else {
-            let range = format!("The range of valid ports is {first}-{}", first + count - 1);
-            let detail = format!("provided port is not in the valid range. {range}");
-            return Err(FieldError::invalid(path, asked, detail));
+        let asked = addresses.get(i).filter(|text| !text.is_empty());
+        let given = match asked.map(|text| text.parse::<IpAddr>()) {
+            None => pool.any(family, service, start)?,
+            Some(Ok(ip)) => pool.this(ip, service)?,
+            // Not an address: validation says so.
+            Some(Err(_)) => return Ok(()),
         };
-        let of_port = int(port, &["port"]).unwrap_or(0);
-        let may_share = match is_new {
-            true => shared.get(&of_port) == Some(&number),
-            false => own.contains(&number),
-        };
-        if !may_share && !used.insert(number) {
-            return Err(FieldError::invalid(path, asked, "provided port is already allocated"));
-        }
-        own.insert(number);
-        if is_new {
-            shared.entry(of_port).or_insert(number);
+        match addresses.get_mut(i) {
+            Some(place) => *place = given.to_string(),
+            None => addresses.push(given.to_string()),
         }
     }
-    Ok(shared)
-}
-
-/// Gives node ports to the ports that have none.
-fn fill_free(
-    used: &mut BTreeSet<u16>,
-    mut shared: BTreeMap<i64, u16>,
-    is_new: bool,
-    start: u64,
-    service: &mut Value,
-) -> Result<(), FieldError> {
-    let (first, count) = NODE_PORTS;
-    let shift = u16::try_from(start % u64::from(count)).unwrap_or(0);
-    for (i, port) in list_mut(service, &["spec", "ports"]).into_iter().flatten().enumerate() {
-        if int(port, &["nodePort"]).unwrap_or(0) != 0 {
-            continue;
-        }
-        let number = int(port, &["port"]).unwrap_or(0);
-        if let Some(same) = shared.get(&number) {
-            set(port, &["nodePort"], *same);
-            continue;
-        }
-        let free = (0..count)
-            .map(|i| first + (i + shift) % count)
-            .find(|port| !used.contains(port))
-            .ok_or_else(|| {
-                let path = format!("spec.ports[{i}].nodePort");
-                FieldError::invalid(path, 0, "failed to allocate a nodePort: range is full")
-            })?;
-        used.insert(free);
-        if is_new {
-            shared.insert(number, free);
-        }
-        set(port, &["nodePort"], free);
+    if let Some(first) = addresses.first() {
+        set(service, &["spec", "clusterIP"], first.as_str());
+        set(service, &["spec", "clusterIPs"], addresses);
     }
     Ok(())
 }
 
-/// Every node port and address a Service holds.
-pub fn held(service: &Value) -> (BTreeSet<IpAddr>, BTreeSet<u16>) {
+/// Every address a Service holds.
+pub fn held_addresses(service: &Value) -> BTreeSet<IpAddr> {
+    if text(service, &["spec", "type"]) == "ExternalName" {
+        return BTreeSet::new();
+    }
     let ips = list(service, &["spec", "clusterIPs"])
         .iter()
         .chain([at(service, &["spec", "clusterIP"])]);
-    let ips = ips.filter_map(|ip| ip.as_str()?.parse().ok()).collect();
-    let ports = list(service, &["spec", "ports"]).iter();
-    let ports = ports
-        .filter_map(|port| u16::try_from(int(port, &["nodePort"])?).ok())
-        .filter(|port| *port != 0);
-    (ips, ports.collect())
+    ips.filter_map(|ip| ip.as_str()?.parse().ok()).collect()
 }
+
+/// Every node port a Service holds, that of health checks with them.
+pub fn held_ports(service: &Value) -> BTreeSet<u16> {
+    let ports = list(service, &["spec", "ports"]).iter();
+    let ports = ports.filter_map(|port| int(port, &["nodePort"]));
+    let all = ports.chain(int(service, &["spec", "healthCheckNodePort"]));
+    all.filter_map(|port| u16::try_from(port).ok().filter(|port| *port != 0))
+        .collect()
+}
+
+/// The IPAddress object by which a Service holds an address, without what only the store adds (contract §12).
+pub fn address_object(ip: IpAddr, namespace: &str, name: &str) -> Value {
+    serde_json::json!({
+        "metadata": {"name": ip.to_string(), "labels": {
+            IP_FAMILY: family(ip),
+            MANAGED_BY: ALLOCATOR,
+        }},
+        "spec": {"parentRef": {"group": "", "resource": "services", "namespace": namespace, "name": name}},
+    })
+}
+
+/// Which address of the range the cluster's DNS has, counted as [`Range::nth`] does.
+pub const CLUSTER_DNS: u128 = 10;
+/// Label of an IPAddress: whose it is.
+pub const MANAGED_BY: &str = "ipaddress.kubernetes.io/managed-by";
+/// Label of an IPAddress: its family.
+pub const IP_FAMILY: &str = "ipaddress.kubernetes.io/ip-family";
+/// Who manages the addresses of Services.
+pub const ALLOCATOR: &str = "ipallocator.k8s.io";

@@ -17,7 +17,7 @@ const RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
 const ONLY_BALANCED: &str = "may only be used when `type` is 'LoadBalancer'";
 
 /// Whether a Service is reached from outside the cluster.
-pub(super) fn is_external(service: &Value) -> bool {
+pub fn is_external(service: &Value) -> bool {
     match text(service, &["spec", "type"]) {
         "LoadBalancer" | "NodePort" => true,
         kind => kind == "ClusterIP" && !list(service, &["spec", "externalIPs"]).is_empty(),
@@ -25,7 +25,7 @@ pub(super) fn is_external(service: &Value) -> bool {
 }
 
 /// Whether a Service is balanced to local endpoints only, so that nodes must tell whether they have any.
-fn needs_health_check(service: &Value) -> bool {
+pub(super) fn needs_health_check(service: &Value) -> bool {
     text(service, &["spec", "type"]) == "LoadBalancer" && text(service, &["spec", "externalTrafficPolicy"]) == "Local"
 }
 

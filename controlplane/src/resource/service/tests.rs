@@ -1,7 +1,11 @@
+use std::net::IpAddr;
+
 use proptest::prelude::*;
 
 use super::*;
 use crate::resource::Strategy as _;
+
+mod families;
 
 fn service(spec: Value) -> Value {
     let mut service = json!({"metadata": {"name": "s", "namespace": "n"}, "spec": spec});
@@ -85,28 +89,141 @@ fn an_update_keeps_what_was_allocated() {
     );
 }
 
+/// What a Service is given of one or two ranges while `used` are taken.
+fn given(ranges: &str, used: &BTreeSet<IpAddr>, start: u64, service: &mut Value) -> Result<Value, String> {
+    let ranges: Ranges = ranges.parse().expect("ranges");
+    let pool = Pool {
+        families: &ranges.families(),
+        ranges: ranges.all(),
+        reserved: &[Reserved {
+            address: "10.96.0.1".parse().expect("an address"),
+            namespace: "default",
+            name: Some("kubernetes"),
+        }],
+        is_taken: &|ip| used.contains(&ip),
+    };
+    pair_addresses(service);
+    let told = |error: AllocateError| error.to_string();
+    fill_families(&ranges.families(), service, None).map_err(|errors| told(AllocateError::Invalid(errors)))?;
+    allocate(&pool, start, service, None).map_err(told)?;
+    Ok(service["spec"]["clusterIPs"].clone())
+}
+
 #[test]
 fn addresses_asked_for_are_checked() {
-    let range: Range = "10.96.0.0/24".parse().expect("a range");
     let used = BTreeSet::from(["10.96.0.7".parse().expect("an address")]);
     let ask = |ip: &str| {
         let mut service = service(json!({"clusterIP": ip, "ports": [{"port": 80}]}));
-        allocate(range, &used, 0, &mut service).map(|_| service["spec"]["clusterIPs"].clone())
+        given("10.96.0.0/24", &used, 0, &mut service)
     };
     assert_eq!(ask("10.96.0.8"), Ok(json!(["10.96.0.8"])));
     assert_eq!(ask("None"), Ok(json!(["None"])));
-    for bad in ["10.96.0.7", "10.96.1.1", "10.96.0.0", "10.96.0.255", "fd00::1"] {
-        assert!(ask(bad).is_err(), "{bad}");
+    let refused = |ip: &str, why: &str| {
+        Err(format!(
+            "spec.clusterIPs: Invalid value: [\"{ip}\"]: failed to allocate IP {ip}: {why}"
+        ))
+    };
+    let outside = "The range of valid IPs is 10.96.0.0/24";
+    for (ip, why) in [
+        ("10.96.0.7", "provided IP is already allocated"),
+        ("10.96.0.1", "provided IP is already allocated"),
+        ("10.96.1.1", "the provided network does not match the current range"),
+        (
+            "10.96.0.0",
+            &format!("the provided IP (10.96.0.0) is not in the valid range. {outside}"),
+        ),
+        (
+            "10.96.0.255",
+            &format!("the provided IP (10.96.0.255) is not in the valid range. {outside}"),
+        ),
+    ] {
+        assert_eq!(ask(ip), refused(ip, why));
     }
     assert_eq!(
-        ask("10.96.0.7")
-            .expect_err("taken")
-            .field_error(&service(json!({})))
-            .to_string(),
-        "spec.clusterIPs: Invalid value: null: failed to allocate IP 10.96.0.7: provided IP is already allocated"
+        ask("fd00::1").expect_err("another family"),
+        "spec.clusterIPs[0]: Invalid value: [\"fd00::1\"]: IPv6 is not configured on this cluster"
     );
+    let mut first = service(json!({"clusterIP": "10.96.0.1", "ports": [{"port": 443}]}));
+    first["metadata"] = json!({"name": "kubernetes", "namespace": "default"});
+    assert_eq!(given("10.96.0.0/24", &used, 0, &mut first), Ok(json!(["10.96.0.1"])));
     assert!("10.96.0.0/33".parse::<Range>().is_err());
+    let range: Range = "10.96.0.0/24".parse().expect("a range");
     assert_eq!(range.nth(1), "10.96.0.1".parse().ok());
+}
+
+#[test]
+fn addresses_nobody_asked_for_are_behind_the_band_as_long_as_there_are_any() {
+    for (range, first) in [
+        ("10.96.0.0/16", "10.96.1.0"),
+        ("10.96.0.0/24", "10.96.0.16"),
+        ("10.96.0.0/28", "10.96.0.2"),
+        ("fd00::/112", "fd00::100"),
+        ("fd00::/48", "fd00::100"),
+    ] {
+        let mut service = service(json!({"ports": [{"port": 80}]}));
+        assert_eq!(
+            given(
+                range,
+                &BTreeSet::from(["10.96.0.1".parse().expect("an address")]),
+                0,
+                &mut service
+            ),
+            Ok(json!([first])),
+            "{range}"
+        );
+    }
+    let upper: BTreeSet<IpAddr> = (16..255u8).map(|last| IpAddr::from([10, 96, 0, last])).collect();
+    let mut service = service(json!({"ports": [{"port": 80}]}));
+    assert_eq!(
+        given("10.96.0.0/24", &upper, 0, &mut service),
+        Ok(json!(["10.96.0.2"])),
+        "the band, and not what is kept"
+    );
+}
+
+#[test]
+fn ranges_know_what_lies_in_them() {
+    let range = |text: &str| text.parse::<Range>().expect("a range");
+    let ip = |text: &str| text.parse::<IpAddr>().expect("an address");
+    for (one, other, covers) in [
+        ("10.0.0.0/8", "10.96.0.0/16", true),
+        ("10.96.0.0/16", "10.96.0.0/16", true),
+        ("10.96.0.0/16", "10.0.0.0/8", false),
+        ("10.96.0.0/16", "10.97.0.0/24", false),
+        ("0.0.0.0/0", "fd00::/64", false),
+        ("::/0", "fd00::/64", true),
+    ] {
+        assert_eq!(range(one).covers(range(other)), covers, "{one} {other}");
+    }
+    assert!(range("fd00::/64").contains(ip("fd00::ffff:ffff:ffff:ffff")));
+    assert!(!range("fd00::/64").contains(ip("fd00::")));
+    assert!(range("10.0.0.0/8").contains(ip("10.200.0.1")), "all of a large range");
+}
+
+#[test]
+fn a_port_for_health_checks_comes_and_goes_with_what_needs_it() {
+    let local = json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local", "allocateLoadBalancerNodePorts": false,
+        "ports": [{"port": 80}]});
+    let mut old = service(local.clone());
+    allocate_node_ports(&|_| false, 3, true, &mut old).expect("room");
+    assert_eq!(old["spec"]["healthCheckNodePort"], 30_089);
+    assert_eq!(held_ports(&old), BTreeSet::from([30_089]));
+    let mut new = service(local.clone());
+    Service.prepare_update(&mut new, &old, "");
+    assert_eq!(new["spec"]["healthCheckNodePort"], 30_089, "it stays");
+    let mut cluster = old.clone();
+    cluster["spec"]["externalTrafficPolicy"] = json!("Cluster");
+    Service.prepare_update(&mut cluster, &old, "");
+    assert!(cluster["spec"]["healthCheckNodePort"].is_null());
+    let mut asked = service(local);
+    asked["spec"]["healthCheckNodePort"] = json!(30_001);
+    let why = allocate_node_ports(&|port| port == 30_001, 0, true, &mut asked)
+        .expect_err("taken")
+        .to_string();
+    assert!(
+        why.ends_with("failed to allocate requested HealthCheck NodePort 30001: provided port is already allocated"),
+        "{why}"
+    );
 }
 
 #[test]
@@ -115,15 +232,43 @@ fn node_ports_are_free_and_in_range() {
         json!({"type": "NodePort", "ports": [{"port": 1, "name": "a"}, {"port": 2, "name": "b",
         "nodePort": 30001}, {"port": 3, "name": "c"}]}),
     );
-    allocate_node_ports(&BTreeSet::from([30_000]), 0, true, &mut service).expect("room");
+    allocate_node_ports(&|port| port == 30_086, 0, true, &mut service).expect("room");
     let ports: Vec<&Value> = list(&service, &["spec", "ports"])
         .iter()
         .map(|port| &port["nodePort"])
         .collect();
-    assert_eq!(ports[1], &json!(30_001));
-    assert_eq!(held(&service).1.len(), 3, "{ports:?}");
+    assert_eq!(ports, [30_087, 30_001, 30_088]);
     service["spec"]["ports"][0]["nodePort"] = json!(80);
-    assert!(allocate_node_ports(&BTreeSet::new(), 0, true, &mut service).is_err());
+    assert!(allocate_node_ports(&|_| false, 0, true, &mut service).is_err());
+}
+
+#[test]
+fn node_ports_end_with_the_band_of_those_who_choose() {
+    let one = |is_taken: &dyn Fn(u16) -> bool| {
+        let mut service = service(json!({"type": "NodePort", "ports": [{"port": 1}]}));
+        allocate_node_ports(is_taken, 0, true, &mut service).map(|()| service["spec"]["ports"][0]["nodePort"].clone())
+    };
+    assert_eq!(one(&|port| port >= 30_086), Ok(json!(30_000)));
+    let full = AllocateError::Exhausted("failed to allocate a nodePort: range is full");
+    assert_eq!(one(&|_| true), Err(full));
+}
+
+#[test]
+fn node_ports_stay_with_their_names() {
+    let old = service(json!({"type": "NodePort", "ports": [
+        {"name": "a", "port": 80, "nodePort": 30_100}, {"name": "b", "port": 81, "nodePort": 30_101}]}));
+    let mut new = service(json!({"type": "NodePort", "ports": [
+        {"name": "b", "port": 90}, {"name": "c", "port": 91, "nodePort": 30_100}, {"name": "a", "port": 92}]}));
+    Service.prepare_update(&mut new, &old, "");
+    let ports: Vec<&Value> = list(&new, &["spec", "ports"])
+        .iter()
+        .map(|port| &port["nodePort"])
+        .collect();
+    assert_eq!(
+        ports,
+        [&json!(30_101), &json!(30_100), &Value::Null],
+        "what another port took is not given twice"
+    );
 }
 
 fn problems(service: &Value) -> Vec<String> {
@@ -139,8 +284,7 @@ fn node_ports(kind: &str, is_new: bool, used: &[u16], ports: &[(&str, u16, &str,
         })
         .collect();
     let mut service = service(json!({"type": kind, "ports": ports, "allocateLoadBalancerNodePorts": false}));
-    let used = used.iter().copied().collect();
-    allocate_node_ports(&used, 0, is_new, &mut service).map_err(|error| error.to_string())?;
+    allocate_node_ports(&|port| used.contains(&port), 0, is_new, &mut service).map_err(|error| error.to_string())?;
     let ports = list(&service, &["spec", "ports"]).iter();
     Ok(ports.map(|port| port["nodePort"].as_u64().unwrap_or(0)).collect())
 }
@@ -159,11 +303,11 @@ fn protocols_of_one_service_share_a_node_port() {
     let one = [("t", 53, "TCP", 0), ("u", 53, "UDP", 30_053), ("m", 9153, "TCP", 0)];
     assert_eq!(
         node_ports("NodePort", true, &[], &one).unwrap(),
-        [30_053, 30_053, 30_000]
+        [30_053, 30_053, 30_086]
     );
     let none = [("t", 53, "TCP", 0), ("u", 53, "UDP", 0)];
-    assert_eq!(node_ports("NodePort", true, &[], &none).unwrap(), [30_000, 30_000]);
-    assert_eq!(node_ports("NodePort", false, &[], &none).unwrap(), [30_000, 30_001]);
+    assert_eq!(node_ports("NodePort", true, &[], &none).unwrap(), [30_086, 30_086]);
+    assert_eq!(node_ports("NodePort", false, &[], &none).unwrap(), [30_086, 30_087]);
     let other_numbers = [("t", 53, "TCP", 30_053), ("u", 54, "UDP", 30_053)];
     assert!(
         node_ports("NodePort", true, &[], &other_numbers).is_err(),
@@ -200,19 +344,23 @@ fn one_protocol_has_a_node_port_once() {
 proptest! {
     #[test]
     fn allocation_gives_each_address_once_until_full(prefix in 24u8..=29, start in any::<u64>()) {
-        let range: Range = format!("10.5.0.0/{prefix}").parse().expect("a range");
+        let cidr = format!("10.5.0.0/{prefix}");
+        let range: Range = cidr.parse().expect("a range");
         let mut used = BTreeSet::new();
         let mut count = 0;
         loop {
             let mut service = service(json!({"ports": [{"port": 80}]}));
-            match allocate(range, &used, start, &mut service) {
-                Ok(Some(ip)) => {
+            match given(&cidr, &used, start, &mut service) {
+                Ok(addresses) => {
+                    let ip: IpAddr = addresses[0].as_str().expect("a text").parse().expect("an address");
                     prop_assert!(range.contains(ip));
                     prop_assert!(used.insert(ip), "{} given twice", ip);
                     count += 1;
                 }
-                Err(AllocateError::Full) => break,
-                other => return Err(TestCaseError::fail(format!("{other:?}"))),
+                Err(why) => {
+                    prop_assert_eq!(why, "failed to allocate a serviceIP: range is full");
+                    break;
+                }
             }
         }
         prop_assert_eq!(count, (1usize << (32 - prefix)) - 2);

@@ -1,0 +1,261 @@
+//! EndpointSlices of Endpoints that somebody else made, for Services without selector: who reads slices alone sees them too.
+//!
+//! Source: control-plane contract §12, KEP-0752. One slice for each set of ports and family, 1000 addresses of a subset at most; the
+//! collector removes them with their Endpoints.
+
+use super::slice::SERVICE_NAME;
+use crate::controller::harness::{Controller, Wiring};
+use crate::controller::informers::Informers;
+use crate::controller::owner::controller_reference;
+use crate::controller::write::{self, EventText, Plan, Write};
+use client::Key;
+use k8s_openapi::api::core::v1::{EndpointAddress, EndpointSubset, Endpoints, Service};
+use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
+use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt;
+use kube::api::ObjectMeta;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
+const MANAGER: &str = "endpointslicemirroring-controller.k8s.io";
+const SKIP: &str = "endpointslice.kubernetes.io/skip-mirror";
+/// Endpoints that only tell who leads.
+const LEADER: &str = "control-plane.alpha.kubernetes.io/leader";
+/// Annotations that say something of the Endpoints alone.
+const OWN: [&str; 2] = [
+    "endpoints.kubernetes.io/last-change-trigger-time",
+    "kubectl.kubernetes.io/last-applied-configuration",
+];
+/// Addresses of one subset that are mirrored.
+const MOST: usize = 1000;
+
+/// The controller. Its keys are Endpoints.
+pub struct Mirror {
+    /// The shared informers.
+    pub informers: Informers,
+}
+
+fn is_ours(slice: &EndpointSlice) -> bool {
+    slice.labels().get(MANAGED_BY).is_some_and(|manager| manager == MANAGER)
+}
+
+/// Whether Endpoints are to be mirrored, as far as they and their Service say.
+pub fn is_mirrored(endpoints: &Endpoints, service: Option<&Service>) -> bool {
+    let skips = endpoints.labels().get(SKIP).is_some_and(|skip| skip == "true");
+    let leads = endpoints.annotations().contains_key(LEADER);
+    let spec = service.and_then(|service| service.spec.as_ref());
+    let selects = spec.is_none_or(|spec| spec.selector.as_ref().is_some_and(|pairs| !pairs.is_empty()));
+    !skips && !leads && !selects && endpoints.metadata.deletion_timestamp.is_none()
+}
+
+impl Controller for Mirror {
+    const NAME: &'static str = "endpointslicemirroring-controller";
+
+    fn wire(&self, wiring: &mut Wiring) {
+        wiring.on_self(&self.informers.endpoints);
+        wiring.on_self(&self.informers.services);
+        wiring.on(&self.informers.endpoint_slices, |change| {
+            let sides = [change.old.as_deref(), change.new.as_deref()];
+            let ours = sides.into_iter().flatten().filter(|slice| is_ours(slice));
+            let names = ours.filter_map(|slice| slice.labels().get(SERVICE_NAME).cloned());
+            names.map(|name| Key::new(change.key.namespace.clone(), name)).collect()
+        });
+    }
+
+    fn plan(&self, key: &Key, _now: Timestamp) -> Plan {
+        let endpoints = self.informers.endpoints.get_key(key);
+        let service = self.informers.services.get_key(key);
+        let wanted = endpoints.filter(|endpoints| is_mirrored(endpoints, service.as_deref()));
+        let of_it = |slice: &Arc<EndpointSlice>| is_ours(slice) && slice.labels().get(SERVICE_NAME) == Some(&key.name);
+        let mut slices = self.informers.endpoint_slices.list_namespace(&key.namespace);
+        slices.retain(of_it);
+        match wanted {
+            Some(endpoints) if self.informers.takes_new(&key.namespace) => plan(&endpoints, &slices),
+            Some(_) => Plan::default(),
+            None => Plan::of(remove(&slices)),
+        }
+    }
+}
+
+fn remove<'a>(slices: impl IntoIterator<Item = &'a Arc<EndpointSlice>>) -> Vec<Write> {
+    let slices = slices.into_iter();
+    slices
+        .map(|slice| Write::delete(write::ENDPOINT_SLICES, &**slice))
+        .collect()
+}
+
+/// Name, protocol, number and application protocol.
+type Port = (String, String, i32, Option<String>);
+/// What slices are told apart by: address type and ports.
+type Group = (&'static str, BTreeSet<Port>);
+
+/// What is to be mirrored: endpoints by their addresses and pods, and what was left out.
+#[derive(Default)]
+struct Wanted {
+    groups: BTreeMap<Group, BTreeMap<(IpAddr, String), Endpoint>>,
+    invalid: usize,
+    skipped: usize,
+}
+
+impl Wanted {
+    fn add(&mut self, subset: &EndpointSubset) {
+        let ports: BTreeSet<Port> = subset
+            .ports
+            .iter()
+            .flatten()
+            .map(|port| {
+                let protocol = port.protocol.clone().unwrap_or_else(|| "TCP".to_owned());
+                let name = port.name.clone().unwrap_or_default();
+                (name, protocol, port.port, port.app_protocol.clone())
+            })
+            .collect();
+        let ready = subset.addresses.iter().flatten().map(|address| (address, true));
+        let waiting = subset.not_ready_addresses.iter().flatten();
+        let waiting = waiting.map(|address| (address, false));
+        let mut added = 0;
+        for (address, is_ready) in ready.chain(waiting) {
+            if added == MOST {
+                self.skipped += 1;
+            } else if let Ok(ip) = address.ip.parse::<IpAddr>() {
+                let kind = if ip.is_ipv4() { "IPv4" } else { "IPv6" };
+                let group = self.groups.entry((kind, ports.clone())).or_default();
+                let pod = address.target_ref.as_ref().and_then(|pod| pod.uid.clone());
+                group
+                    .entry((ip, pod.unwrap_or_default()))
+                    .or_insert_with(|| endpoint(ip, address, is_ready));
+                added += 1;
+            } else {
+                self.invalid += 1;
+            }
+        }
+    }
+
+    fn events(&self, endpoints: &Endpoints) -> Vec<EventText> {
+        let event = |reason, text| write::event(&write::ENDPOINTS, endpoints, "Warning", reason, text);
+        let mut events = Vec::new();
+        if self.invalid > 0 {
+            let text = format!(
+                "Skipped {} invalid IP addresses when mirroring to EndpointSlices",
+                self.invalid
+            );
+            events.push(event("InvalidIPAddress", text));
+        }
+        if self.skipped > 0 {
+            let text = format!(
+                "A max of {MOST} addresses can be mirrored to EndpointSlices per Endpoints subset. {} addresses were skipped",
+                self.skipped
+            );
+            events.push(event("TooManyAddressesToMirror", text));
+        }
+        events
+    }
+}
+
+fn endpoint(ip: IpAddr, address: &EndpointAddress, is_ready: bool) -> Endpoint {
+    Endpoint {
+        addresses: vec![ip.to_string()],
+        conditions: Some(EndpointConditions {
+            ready: Some(is_ready),
+            ..EndpointConditions::default()
+        }),
+        hostname: address.hostname.clone().filter(|name| !name.is_empty()),
+        node_name: address.node_name.clone(),
+        target_ref: address.target_ref.clone(),
+        ..Endpoint::default()
+    }
+}
+
+fn ports(group: &BTreeSet<Port>) -> Vec<EndpointPort> {
+    let port = |(name, protocol, number, app): &Port| EndpointPort {
+        name: Some(name.clone()),
+        protocol: Some(protocol.clone()),
+        port: Some(*number),
+        app_protocol: app.clone(),
+    };
+    group.iter().map(port).collect()
+}
+
+fn group_of(slice: &EndpointSlice) -> (&str, BTreeSet<Port>) {
+    let ports = slice.ports.iter().flatten().map(|port| {
+        let protocol = port.protocol.clone().unwrap_or_else(|| "TCP".to_owned());
+        let name = port.name.clone().unwrap_or_default();
+        (name, protocol, port.port.unwrap_or_default(), port.app_protocol.clone())
+    });
+    (&slice.address_type, ports.collect())
+}
+
+fn labels(endpoints: &Endpoints) -> BTreeMap<String, String> {
+    let mut labels = endpoints.labels().clone();
+    labels.insert(SERVICE_NAME.to_owned(), endpoints.name_any());
+    labels.insert(MANAGED_BY.to_owned(), MANAGER.to_owned());
+    labels
+}
+
+fn annotations(endpoints: &Endpoints) -> BTreeMap<String, String> {
+    let all = endpoints.annotations().iter();
+    let kept = all.filter(|(key, _)| !OWN.contains(&key.as_str()));
+    kept.map(|(key, value)| (key.clone(), value.clone())).collect()
+}
+
+/// Writes that make the slices show the Endpoints, and what is told of addresses they do not show.
+pub fn plan(endpoints: &Endpoints, slices: &[Arc<EndpointSlice>]) -> Plan {
+    let mut wanted = Wanted::default();
+    endpoints.subsets.iter().flatten().for_each(|subset| wanted.add(subset));
+    let events = wanted.events(endpoints);
+    let mut writes = Vec::new();
+    let mut kept = BTreeSet::new();
+    for (group, content) in wanted.groups {
+        let content: Vec<Endpoint> = content.into_values().take(MOST).collect();
+        let same = |slice: &&Arc<EndpointSlice>| group_of(slice) == group;
+        match slices.iter().find(same) {
+            Some(old) => {
+                kept.insert(old.name_any());
+                writes.extend(update(endpoints, old, content));
+            }
+            None => writes.push(create(endpoints, &group, content)),
+        }
+    }
+    writes.extend(remove(slices.iter().filter(|slice| !kept.contains(&slice.name_any()))));
+    Plan {
+        writes,
+        events,
+        again_in: None,
+    }
+}
+
+fn update(endpoints: &Endpoints, old: &EndpointSlice, content: Vec<Endpoint>) -> Option<Write> {
+    let (labels, annotations) = (labels(endpoints), annotations(endpoints));
+    let is_same = old.endpoints.as_deref().unwrap_or_default() == content
+        && *old.labels() == labels
+        && *old.annotations() == annotations;
+    if is_same {
+        return None;
+    }
+    let mut new = old.clone();
+    new.endpoints = Some(content);
+    new.metadata.labels = Some(labels);
+    new.metadata.annotations = Some(annotations);
+    Some(Write::replace(write::ENDPOINT_SLICES, &new))
+}
+
+fn create(endpoints: &Endpoints, (kind, group): &Group, content: Vec<Endpoint>) -> Write {
+    let slice = EndpointSlice {
+        metadata: ObjectMeta {
+            generate_name: Some(format!("{}-", endpoints.name_any())),
+            namespace: endpoints.namespace(),
+            labels: Some(labels(endpoints)),
+            annotations: Some(annotations(endpoints)),
+            owner_references: Some(vec![controller_reference(&write::ENDPOINTS, endpoints)]),
+            ..ObjectMeta::default()
+        },
+        address_type: (*kind).to_owned(),
+        endpoints: Some(content),
+        ports: Some(ports(group)),
+    };
+    Write::create(write::ENDPOINT_SLICES, &slice)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,128 @@
+use super::*;
+use crate::controller::write::Verb;
+use serde_json::{Value, json};
+
+fn endpoints(more: Value) -> Endpoints {
+    let mut value = json!({"metadata": {"name": "db", "namespace": "n", "uid": "e", "labels": {"a": "b"},
+        "annotations": {"kept": "1", "kubectl.kubernetes.io/last-applied-configuration": "x"}},
+        "subsets": [{"addresses": [{"ip": "192.0.2.1", "hostname": "h"}, {"ip": "fd00::1"}],
+            "notReadyAddresses": [{"ip": "192.0.2.2"}], "ports": [{"name": "sql", "port": 5432, "protocol": "TCP"}]}]});
+    json_patch::merge(&mut value, &more);
+    serde_json::from_value(value).unwrap()
+}
+
+fn body(write: &Write) -> Value {
+    match &write.verb {
+        Verb::Create(body) | Verb::Replace(body) => body.clone(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// What the server would hold after creations.
+fn made(plan: &Plan) -> Vec<Arc<EndpointSlice>> {
+    let writes = plan.writes.iter().enumerate();
+    writes
+        .map(|(i, write)| {
+            let mut body = body(write);
+            body["metadata"]["name"] = json!(format!("db-{i}"));
+            body["metadata"]["uid"] = json!(format!("{i}"));
+            Arc::new(serde_json::from_value(body).unwrap())
+        })
+        .collect()
+}
+
+#[test]
+fn each_family_has_a_slice_with_what_the_endpoints_say() {
+    let endpoints = endpoints(json!({}));
+    let plan = plan(&endpoints, &[]);
+    assert_eq!((plan.writes.len(), plan.events.len()), (2, 0));
+    let first = body(&plan.writes[0]);
+    assert_eq!(
+        first["metadata"]["labels"],
+        json!({"a": "b", "kubernetes.io/service-name": "db",
+            "endpointslice.kubernetes.io/managed-by": "endpointslicemirroring-controller.k8s.io"})
+    );
+    assert_eq!(first["metadata"]["annotations"], json!({"kept": "1"}));
+    assert_eq!(first["metadata"]["ownerReferences"][0]["kind"], "Endpoints");
+    assert_eq!(first["addressType"], "IPv4");
+    assert_eq!(
+        first["ports"],
+        json!([{"name": "sql", "port": 5432, "protocol": "TCP"}])
+    );
+    assert_eq!(
+        first["endpoints"],
+        json!([{"addresses": ["192.0.2.1"], "conditions": {"ready": true}, "hostname": "h"},
+            {"addresses": ["192.0.2.2"], "conditions": {"ready": false}}])
+    );
+    assert_eq!(body(&plan.writes[1])["addressType"], "IPv6");
+    assert_eq!(
+        super::plan(&endpoints, &made(&plan)),
+        Plan::default(),
+        "nothing more to do"
+    );
+}
+
+#[test]
+fn a_change_replaces_and_what_is_no_longer_said_goes() {
+    let old = made(&plan(&endpoints(json!({})), &[]));
+    let only = endpoints(json!({"subsets": [{"addresses": [{"ip": "192.0.2.9"}],
+        "ports": [{"name": "sql", "port": 5432, "protocol": "TCP"}]}]}));
+    let writes = plan(&only, &old).writes;
+    assert_eq!(writes.len(), 2);
+    assert_eq!(body(&writes[0])["endpoints"][0]["addresses"], json!(["192.0.2.9"]));
+    assert!(matches!(writes[1].verb, Verb::Delete { .. }) && writes[1].key.name == "db-1");
+    let other_port = endpoints(json!({"subsets": [{"addresses": [{"ip": "192.0.2.9"}], "ports": [{"port": 1}]}]}));
+    let writes = plan(&other_port, &old).writes;
+    let verbs: Vec<bool> = writes
+        .iter()
+        .map(|write| matches!(write.verb, Verb::Delete { .. }))
+        .collect();
+    assert_eq!(verbs, [false, true, true]);
+}
+
+#[test]
+fn what_is_too_much_or_no_address_is_told() {
+    let many: Vec<Value> = (0..1003)
+        .map(|i| json!({"ip": format!("198.18.{}.{}", i / 250, i % 250 + 1)}))
+        .collect();
+    let mut subset = json!({"addresses": many});
+    subset["addresses"][0]["ip"] = json!("nowhere");
+    let plan = plan(&endpoints(json!({"subsets": [subset]})), &[]);
+    assert_eq!(body(&plan.writes[0])["endpoints"].as_array().unwrap().len(), 1000);
+    let told: Vec<(&str, &str)> = plan
+        .events
+        .iter()
+        .map(|event| (event.reason, event.message.as_str()))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            (
+                "InvalidIPAddress",
+                "Skipped 1 invalid IP addresses when mirroring to EndpointSlices"
+            ),
+            (
+                "TooManyAddressesToMirror",
+                "A max of 1000 addresses can be mirrored to EndpointSlices per Endpoints subset. 2 addresses were skipped"
+            ),
+        ]
+    );
+}
+
+#[test]
+fn only_endpoints_of_services_without_selector_are_mirrored() {
+    let service = |spec: Value| -> Service { serde_json::from_value(json!({"spec": spec})).unwrap() };
+    let plain = service(json!({}));
+    let skip = json!({"metadata": {"labels": {"endpointslice.kubernetes.io/skip-mirror": "true"}}});
+    let leader = json!({"metadata": {"annotations": {"control-plane.alpha.kubernetes.io/leader": "{}"}}});
+    for (more, service, expected) in [
+        (json!({}), Some(&plain), true),
+        (json!({}), Some(&service(json!({"selector": {}}))), true),
+        (json!({}), Some(&service(json!({"selector": {"a": "b"}}))), false),
+        (json!({}), None, false),
+        (skip, Some(&plain), false),
+        (leader, Some(&plain), false),
+    ] {
+        assert_eq!(is_mirrored(&endpoints(more.clone()), service), expected, "{more}");
+    }
+}
