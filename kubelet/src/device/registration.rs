@@ -7,18 +7,18 @@ mod tests;
 use super::plugin::{CallError, Plugin, devices, refused};
 use super::{Devices, socket};
 use crate::plugin::{self as found, Handler, Refusal};
+use crate::rpc::{Methods, decoded};
 use futures::FutureExt;
+use prost::Message;
 use proto::api::names::is_extended_resource;
 use proto::device_plugin as pb;
-use proto::device_plugin::registration_server::{Registration, RegistrationServer};
 use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
-use tonic::codegen::Service;
-use tonic::{Request, Response, Status};
+use tonic::Status;
 
 /// The version plugins must have.
 pub(crate) const VERSION: &str = "v1beta1";
@@ -168,14 +168,7 @@ impl Devices {
         loop {
             match begin(self.directory()) {
                 Ok(listener) => {
-                    let service = RegistrationServer::new(Registrar {
-                        devices: self.clone(),
-                        shutdown: shutdown.clone(),
-                    });
-                    let handler: socket::Handler = Arc::new(move |request| {
-                        let mut service = service.clone();
-                        service.call(request).map(socket::answered).boxed()
-                    });
+                    let handler = socket::handler(Registrar::methods(self.clone(), shutdown.clone()));
                     return socket::serve(listener, handler, shutdown).await;
                 }
                 Err(error) => {
@@ -204,6 +197,10 @@ async fn listen(connected: &super::Connected, plugin: &Plugin) -> CallError {
             Ok(None) => return refused(&Status::unavailable("the device plugin ended its list")),
             Err(status) => return refused(&status),
         };
+        let list = match decoded(list) {
+            Ok(list) => list,
+            Err(status) => return refused(&status),
+        };
         match devices(&connected.resource, list) {
             Ok(devices) => connected.list(devices).await,
             Err(error) => return error,
@@ -230,12 +227,19 @@ struct Registrar {
     shutdown: CancellationToken,
 }
 
-#[tonic::async_trait]
-impl Registration for Registrar {
-    async fn register(&self, request: Request<pb::RegisterRequest>) -> Result<Response<pb::Empty>, Status> {
-        let request = request.into_inner();
+impl Registrar {
+    fn methods(devices: Devices, shutdown: CancellationToken) -> Methods {
+        let registrar = Arc::new(Self { devices, shutdown });
+        Arc::new(move |path, request| {
+            let registrar = registrar.clone();
+            let answer = async move { registrar.register(decoded(request)?).await };
+            (path == "/v1beta1.Registration/Register").then(|| answer.boxed())
+        })
+    }
+
+    async fn register(&self, request: pb::RegisterRequest) -> Result<Vec<u8>, Status> {
         match self.try_register(&request).await {
-            Ok(()) => Ok(Response::new(pb::Empty {})),
+            Ok(()) => Ok(pb::Empty {}.encode_to_vec()),
             Err(error) => {
                 let resource = request.resource_name;
                 tracing::info!(resource, %error, "Bad registration request from device plugin");
@@ -243,9 +247,7 @@ impl Registration for Registrar {
             }
         }
     }
-}
 
-impl Registrar {
     async fn try_register(&self, request: &pb::RegisterRequest) -> Result<(), RegisterError> {
         if request.version != VERSION {
             return Err(RegisterError::Version(request.version.clone()));

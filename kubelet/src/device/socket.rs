@@ -1,6 +1,8 @@
 //! gRPC over unix sockets that are root's: what serves plugins' registrations and the PodResources API. Owns sockets and connections,
 //! knows of no service.
 
+use crate::rpc::{self, Methods};
+use futures::FutureExt;
 use futures::future::BoxFuture;
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
@@ -110,9 +112,7 @@ pub(crate) async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin + Send 
     }
 }
 
-/// What a service of the generated bindings is answered with: it cannot fail.
-pub(crate) fn answered(result: Result<Response<Body>, Infallible>) -> Response<Body> {
-    match result {
-        Ok(response) => response,
-    }
+/// Answers with these methods.
+pub(crate) fn handler(methods: Methods) -> Handler {
+    Arc::new(move |request| rpc::answer(methods.clone(), request).boxed())
 }

@@ -102,7 +102,7 @@ impl Sample {
         let service = DevicePluginServer::new(self.clone());
         Arc::new(move |request| {
             let mut service = service.clone();
-            service.call(request).map(socket::answered).boxed()
+            async move { service.call(request).await.unwrap_or_else(|never| match never {}) }.boxed()
         })
     }
 

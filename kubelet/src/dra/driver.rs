@@ -4,20 +4,21 @@ use super::HealthBoard;
 use super::health::{Report, State};
 use crate::metrics::DraMetrics;
 use crate::plugin::{Connections, Plugin, channel};
+use crate::rpc::{Client, Failure, decoded};
 use crate::wake;
-use proto::dra::health::dra_resource_health_client::DraResourceHealthClient;
+use bytes::Bytes;
+use prost::Message;
 use proto::dra::health::{DeviceHealth, HealthStatus, NodeWatchResourcesRequest, NodeWatchResourcesResponse};
-use proto::dra::v1::dra_plugin_client::DraPluginClient as V1;
 use proto::dra::v1::{
     Claim, NodePrepareResourcesRequest, NodePrepareResourcesResponse, NodeUnprepareResourcesRequest,
     NodeUnprepareResourcesResponse,
 };
-use proto::dra::v1beta1::dra_plugin_client::DraPluginClient as V1beta1;
 use std::path::PathBuf;
 use std::time::Duration;
 use tokio::time::Instant;
+use tonic::metadata::MetadataMap;
 use tonic::transport::Channel;
-use tonic::{Code, Response, Status, Streaming};
+use tonic::{Code, Status, Streaming};
 
 /// How long a call may take (kubelet contract §8).
 const CALL: Duration = Duration::from_secs(45);
@@ -71,12 +72,12 @@ impl Service {
         })
     }
 
-    fn method(self, method: &str) -> String {
-        let version = match self {
-            Self::V1 => "v1",
-            Self::V1beta1 => "v1beta1",
-        };
-        format!("/k8s.io.kubelet.pkg.apis.dra.{version}.DRAPlugin/{method}")
+    /// Its name in calls.
+    fn name(self) -> &'static str {
+        match self {
+            Self::V1 => "k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin",
+            Self::V1beta1 => "k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin",
+        }
     }
 }
 
@@ -109,54 +110,25 @@ impl Driver {
     }
 
     pub(super) async fn prepare(&self, claims: Vec<Claim>) -> Result<NodePrepareResourcesResponse, Status> {
-        let request = NodePrepareResourcesRequest { claims };
-        let call = async {
-            let channel = self.channel.clone();
-            match self.service {
-                Service::V1 => {
-                    let mut client = V1::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX);
-                    client.node_prepare_resources(request).await
-                }
-                Service::V1beta1 => {
-                    let mut client = V1beta1::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX);
-                    client.node_prepare_resources(request).await
-                }
-            }
-        };
-        self.bounded("NodePrepareResources", call).await
+        self.ask("NodePrepareResources", NodePrepareResourcesRequest { claims })
+            .await
     }
 
     pub(super) async fn unprepare(&self, claims: Vec<Claim>) -> Result<NodeUnprepareResourcesResponse, Status> {
-        let request = NodeUnprepareResourcesRequest { claims };
-        let call = async {
-            let channel = self.channel.clone();
-            match self.service {
-                Service::V1 => {
-                    let mut client = V1::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX);
-                    client.node_unprepare_resources(request).await
-                }
-                Service::V1beta1 => {
-                    let mut client = V1beta1::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX);
-                    client.node_unprepare_resources(request).await
-                }
-            }
-        };
-        self.bounded("NodeUnprepareResources", call).await
+        self.ask("NodeUnprepareResources", NodeUnprepareResourcesRequest { claims })
+            .await
     }
 
-    async fn bounded<T>(
-        &self,
-        method: &str,
-        call: impl Future<Output = Result<Response<T>, Status>>,
-    ) -> Result<T, Status> {
+    /// Calls a method of the service, whose messages are the same in all its versions.
+    async fn ask<A: Message + Default>(&self, method: &str, request: impl Message) -> Result<A, Status> {
         let begun = Instant::now();
-        let answer = match tokio::time::timeout(CALL, call).await {
-            Ok(answer) => answer.map(Response::into_inner),
-            Err(_) => Err(Status::deadline_exceeded("context deadline exceeded")),
-        };
+        let service = self.service.name();
+        let client = Client::new(self.channel.clone(), service, ANSWER_BYTES_MAX);
+        let answer = client.call(method, request, Some(CALL)).await;
+        let answer = answer.map_err(Failure::into_status);
         let code = answer.as_ref().err().map_or(Code::Ok, Status::code);
         let code = crate::runtime::code_name(code);
-        let method = self.service.method(method);
+        let method = format!("/{service}/{method}");
         self.metrics.called(&self.name, method, code, begun.elapsed());
         answer
     }
@@ -177,12 +149,13 @@ impl Driver {
     async fn hear(&self, board: &HealthBoard) {
         let mut wait = STREAM_AGAIN;
         loop {
-            let mut client = DraResourceHealthClient::new(self.channel.clone());
+            let client = Client::new(self.channel.clone(), "v1alpha1.DRAResourceHealth", ANSWER_BYTES_MAX);
+            let opening = client.listen("NodeWatchResources", NodeWatchResourcesRequest {}, MetadataMap::new());
             // Nobody promises that a driver says anything before it has something to say, so that this has no deadline.
-            match client.node_watch_resources(NodeWatchResourcesRequest {}).await {
+            match opening.await {
                 Ok(stream) => {
                     wait = STREAM_AGAIN;
-                    let ended = self.take_all(stream.into_inner(), board).await;
+                    let ended = self.take_all(stream, board).await;
                     tracing::info!(
                         driver = self.name,
                         error = ended.map(|status| status.to_string()),
@@ -205,7 +178,7 @@ impl Driver {
     }
 
     /// Takes reports until the stream ends.
-    async fn take_all(&self, mut stream: Streaming<NodeWatchResourcesResponse>, board: &HealthBoard) -> Option<Status> {
+    async fn take_all(&self, mut stream: Streaming<Bytes>, board: &HealthBoard) -> Option<Status> {
         loop {
             let expiry = board.until_expiry(&self.name);
             let told = tokio::select! {
@@ -217,7 +190,10 @@ impl Driver {
                 }
             };
             match told {
-                Ok(Some(told)) => board.take(&self.name, told.devices.into_iter().map(report).collect()),
+                Ok(Some(told)) => match decoded::<NodeWatchResourcesResponse>(told) {
+                    Ok(told) => board.take(&self.name, told.devices.into_iter().map(report).collect()),
+                    Err(status) => return Some(status),
+                },
                 Ok(None) => return None,
                 Err(status) => return Some(status),
             }

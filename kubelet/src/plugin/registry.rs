@@ -160,7 +160,7 @@ async fn register(socket: PathBuf, handlers: Arc<Handlers>) -> Outcome {
         error: Some(error),
     };
     let place = socket.display().to_string();
-    let mut registrant = match client::ask(socket).await {
+    let registrant = match client::ask(socket).await {
         Ok(registrant) => registrant,
         Err(error) => return failed(error),
     };

@@ -35,14 +35,7 @@ impl Node {
 
     /// Serves registrations; a client of them.
     async fn serve(&self) -> RegistrationClient<Channel> {
-        let service = RegistrationServer::new(Registrar {
-            devices: self.devices.clone(),
-            shutdown: self.shutdown.clone(),
-        });
-        let handler: socket::Handler = Arc::new(move |request| {
-            let mut service = service.clone();
-            service.call(request).map(socket::answered).boxed()
-        });
+        let handler = socket::handler(Registrar::methods(self.devices.clone(), self.shutdown.clone()));
         let listener = begin(self.devices.directory()).expect("begins");
         tokio::spawn(socket::serve(listener, handler, self.shutdown.clone()));
         let path = self.path(SOCKET);
