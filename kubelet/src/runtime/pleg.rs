@@ -147,6 +147,11 @@ impl Pleg {
         self.inner.known.subscribe()
     }
 
+    /// Whether the runtime was ever listed: before, nothing is known of what it has.
+    pub fn has_listed(&self) -> bool {
+        self.inner.swept.load(Ordering::SeqCst)
+    }
+
     /// Looks at one pod; when this returns `Ok`, its observation is newer than the call. Requests made while a look is
     /// under way share the next one.
     pub async fn refresh(&self, uid: &PodUid) -> Result<(), RuntimeError> {
