@@ -22,12 +22,19 @@ use tonic::{Code, Status, Streaming};
 
 /// How long a call may take (kubelet contract §8).
 const CALL: Duration = Duration::from_secs(45);
-/// The wait before a stream that ended is begun again; it doubles while none begins.
+/// The wait before a stream that ended is begun again, which is also what connects again. It is so short for as long as a driver that is
+/// back keeps its ResourceSlices, and doubles from then on.
 const STREAM_AGAIN: Duration = Duration::from_secs(5);
-/// The longest.
-const STREAM_AGAIN_MAX: Duration = Duration::from_secs(80);
+/// How often it doubles.
+const DOUBLINGS: u32 = 4;
 /// The largest answer that is read, bytes.
 const ANSWER_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// How long is waited before the next try after so many that failed. Pure.
+fn again(failed: u32) -> Duration {
+    let soon = u32::try_from(super::wipe::AWAY.as_secs() / STREAM_AGAIN.as_secs()).unwrap_or_default();
+    STREAM_AGAIN * (1 << failed.saturating_sub(soon).min(DOUBLINGS))
+}
 
 /// The services drivers may have, the best first.
 const SERVICES: [(&str, Service); 2] = [("v1.DRAPlugin", Service::V1), ("v1beta1.DRAPlugin", Service::V1beta1)];
@@ -147,14 +154,14 @@ impl Driver {
     /// Asks for the stream again and again: the request is also what connects. A driver without it is asked again when its connection
     /// broke.
     async fn hear(&self, board: &HealthBoard) {
-        let mut wait = STREAM_AGAIN;
+        let mut failed = 0;
         loop {
             let client = Client::new(self.channel.clone(), "v1alpha1.DRAResourceHealth", ANSWER_BYTES_MAX);
             let opening = client.listen("NodeWatchResources", NodeWatchResourcesRequest {}, MetadataMap::new());
             // Nobody promises that a driver says anything before it has something to say, so that this has no deadline.
             match opening.await {
                 Ok(stream) => {
-                    wait = STREAM_AGAIN;
+                    failed = 0;
                     let ended = self.take_all(stream, board).await;
                     tracing::info!(
                         driver = self.name,
@@ -164,7 +171,7 @@ impl Driver {
                     board.clear(&self.name);
                 }
                 Err(status) if status.code() == Code::Unimplemented => {
-                    wait = STREAM_AGAIN;
+                    failed = 0;
                     let mut connections = self.connections.subscribe();
                     drop(connections.wait_for(|count| *count == 0).await);
                 }
@@ -172,8 +179,8 @@ impl Driver {
                     tracing::debug!(driver = self.name, %status, "a driver's stream of health does not begin");
                 }
             }
-            tokio::time::sleep(wait).await;
-            wait = (wait * 2).min(STREAM_AGAIN_MAX);
+            tokio::time::sleep(again(failed)).await;
+            failed = failed.saturating_add(1);
         }
     }
 
@@ -220,6 +227,24 @@ fn report(told: DeviceHealth) -> Report {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_driver_that_is_back_is_found_before_its_slices_go() {
+        let tries = (0..).scan(Duration::ZERO, |at, failed| {
+            *at += again(failed);
+            Some(*at)
+        });
+        let away = crate::dra::wipe::AWAY;
+        let last = tries.take_while(|at| *at < away).last().expect("some");
+        assert!(
+            away - last <= STREAM_AGAIN,
+            "the last try before they go is at {last:?}"
+        );
+        let longest: Vec<u64> = [6, 7, 8, 9, 10, 11, u32::MAX]
+            .map(|failed| again(failed).as_secs())
+            .into();
+        assert_eq!(longest, [5, 10, 20, 40, 80, 80, 80]);
+    }
 
     #[test]
     fn the_newest_service_is_chosen_whatever_the_order() {

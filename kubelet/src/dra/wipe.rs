@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// How long a driver may be away before its slices go.
-const AWAY: Duration = Duration::from_secs(30);
+pub(super) const AWAY: Duration = Duration::from_secs(30);
 /// How long one deletion may take.
 const DELETE: Duration = Duration::from_secs(30);
 
