@@ -29,15 +29,18 @@ struct Inner {
     held: Mutex<BTreeMap<String, Vec<Instance>>>,
     /// Drivers that were registered here, and whether one can be asked now.
     usable: watch::Sender<BTreeMap<String, bool>>,
+    /// Whether somebody does something about drivers that are gone, and has them forgotten then.
+    wiped: bool,
     board: HealthBoard,
     metrics: DraMetrics,
 }
 
 impl Drivers {
-    pub(super) fn new(board: HealthBoard, metrics: DraMetrics) -> Self {
+    pub(super) fn new(wiped: bool, board: HealthBoard, metrics: DraMetrics) -> Self {
         Self(Arc::new(Inner {
             held: Mutex::default(),
             usable: watch::Sender::default(),
+            wiped,
             board,
             metrics,
         }))
@@ -148,6 +151,9 @@ impl Handler for Drivers {
             }
         }
         drop(held);
-        self.note(&plugin.name);
+        match self.0.wiped {
+            true => self.note(&plugin.name),
+            false => self.forget(&plugin.name),
+        }
     }
 }
