@@ -24,7 +24,7 @@ pub(crate) struct Script {
     pub(crate) answers: Vec<pb::ContainerAllocateResponse>,
     /// Why it refuses.
     pub(crate) refuses: Option<String>,
-    /// It never answers an allocation.
+    /// It never answers which it prefers, or an allocation.
     pub(crate) hangs: bool,
 }
 
@@ -180,6 +180,9 @@ impl DevicePlugin for Sample {
             asked.available_device_i_ds.join(","),
             asked.must_include_device_i_ds.join(",")
         ));
+        if script.hangs {
+            std::future::pending::<()>().await;
+        }
         Ok(Response::new(pb::PreferredAllocationResponse {
             container_responses: vec![pb::ContainerPreferredAllocationResponse {
                 device_i_ds: script.preferred.unwrap_or_default(),
