@@ -2,7 +2,7 @@
 //! registers anew.
 
 use super::answer::ANSWER_BYTES_MAX;
-use super::state::{DEVICES_MAX, Device, Options};
+use super::state::{DEVICES_MAX, Device, Options, TOGETHER_MAX};
 use crate::rpc::{Client, Failure};
 use crate::runtime::code_name;
 use bytes::Bytes;
@@ -13,6 +13,7 @@ use proto::device_plugin as pb;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixStream;
@@ -64,12 +65,19 @@ pub enum CallError {
     /// Its list is not believed.
     #[error("the device plugin lists {0} devices, more than {DEVICES_MAX}")]
     TooMany(usize),
+    /// Its list is not kept.
+    #[error(
+        "there is no room for the {0} devices that the device plugin lists: those of all resources take {TOGETHER_MAX} bytes at most"
+    )]
+    NoRoom(usize),
 }
 
 /// A connected plugin. Clones share the connection.
 #[derive(Clone, Debug)]
 pub(super) struct Plugin {
     client: Client,
+    /// Where it was dialled.
+    endpoint: Arc<Path>,
 }
 
 impl Plugin {
@@ -81,7 +89,16 @@ impl Plugin {
             Ok(stream) => stream.map_err(|error| failed(error.to_string()))?,
             Err(_) => return Err(failed("context deadline exceeded".to_owned())),
         };
-        Self::over(stream).await
+        let endpoint = Arc::from(socket);
+        Ok(Self {
+            endpoint,
+            ..Self::over(stream).await?
+        })
+    }
+
+    /// Whether this is the plugin at that socket.
+    pub(super) fn is_at(&self, socket: &Path) -> bool {
+        *self.endpoint == *socket
     }
 
     /// A plugin at the other end of a connection.
@@ -101,7 +118,8 @@ impl Plugin {
             Ok(channel) => {
                 let channel = channel.map_err(|error| CallError::Dial(error.to_string()))?;
                 let client = Client::new(channel, "v1beta1.DevicePlugin", MESSAGE_BYTES_MAX);
-                Ok(Self { client })
+                let endpoint = Arc::from(Path::new(""));
+                Ok(Self { client, endpoint })
             }
             Err(_) => Err(CallError::Dial("context deadline exceeded".to_owned())),
         }

@@ -8,6 +8,8 @@ use super::plugin::{CallError, Plugin, devices, refused};
 use super::{Devices, socket};
 use crate::plugin::{self as found, Handler, Refusal};
 use crate::rpc::{Methods, decoded};
+use crate::wake;
+use bytes::Bytes;
 use futures::FutureExt;
 use prost::Message;
 use proto::api::names::is_extended_resource;
@@ -17,12 +19,15 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 /// The version plugins must have.
 pub(crate) const VERSION: &str = "v1beta1";
 const SOCKET: &str = "kubelet.sock";
+/// How often a plugin's lists are taken.
+const LISTS_EVERY: Duration = Duration::from_secs(1);
 /// How long until a socket that could not be made is tried again, as upstream's.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -83,7 +88,7 @@ impl Handler for Found {
     }
 
     fn deregister(&self, plugin: &found::Plugin) {
-        self.devices.deregister(&plugin.name);
+        self.devices.deregister(&plugin.name, &plugin.endpoint);
     }
 }
 
@@ -150,9 +155,10 @@ impl Devices {
         Ok(())
     }
 
-    /// Ends what is there with the plugin of a resource: all its devices are ill from now on.
-    pub fn deregister(&self, resource: &str) {
-        self.cut(resource);
+    /// Ends what is there with the plugin of a resource at a socket: all its devices are ill from now on. One elsewhere that took its
+    /// place stays.
+    pub fn deregister(&self, resource: &str, socket: &Path) {
+        self.cut(resource, socket);
     }
 
     /// Who works with device plugins that put their socket into the directory of all plugins. They are listened to until `shutdown`.
@@ -185,27 +191,38 @@ impl Devices {
     }
 }
 
-/// Takes what a plugin lists, until it goes.
+/// Takes what a plugin lists, until it goes. Of lists that come faster than one in a while the newest counts: each is written to disk,
+/// and told to the API server.
 async fn listen(connected: &super::Connected, plugin: &Plugin) -> CallError {
     let mut lists = match plugin.watch().await {
         Ok(lists) => lists,
         Err(error) => return error,
     };
+    let (mut newest, mut due) = (None, Instant::now());
     loop {
-        let list = match lists.message().await {
-            Ok(Some(list)) => list,
-            Ok(None) => return refused(&Status::unavailable("the device plugin ended its list")),
-            Err(status) => return refused(&status),
+        let told = tokio::select! {
+            biased;
+            () = wake::at(newest.as_ref().map(|_| due)) => None,
+            told = lists.message() => Some(told),
         };
-        let list = match decoded(list) {
-            Ok(list) => list,
-            Err(status) => return refused(&status),
-        };
-        match devices(&connected.resource, list) {
-            Ok(devices) => connected.list(devices).await,
-            Err(error) => return error,
+        match (told, newest.take()) {
+            (Some(Ok(Some(list))), _) => newest = Some(list),
+            (Some(Ok(None)), _) => return refused(&Status::unavailable("the device plugin ended its list")),
+            (Some(Err(status)), _) => return refused(&status),
+            (None, Some(list)) => {
+                if let Err(error) = take(connected, list).await {
+                    return error;
+                }
+                due = Instant::now() + LISTS_EVERY;
+            }
+            (None, None) => {}
         }
     }
+}
+
+async fn take(connected: &super::Connected, list: Bytes) -> Result<(), CallError> {
+    let list = decoded(list).map_err(|status| refused(&status))?;
+    connected.list(devices(&connected.resource, list)?).await
 }
 
 /// Makes the directory as plugins expect it, without sockets of an earlier kubelet's plugins, which tells them to register again.

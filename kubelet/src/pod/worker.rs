@@ -178,7 +178,8 @@ impl Worker {
         let mut garbage = self.shared.parts.garbage.subscribe();
         let has_claims = crate::dra::has_claims(&self.desired.borrow().pod);
         let mut health = has_claims.then(|| self.shared.parts.dra.health_changes());
-        let mut devices = self.shared.parts.devices.news();
+        let has_devices = crate::device::may_have(&self.desired.borrow().pod);
+        let mut devices = has_devices.then(|| self.shared.parts.devices.news());
         let mut remembered = false;
         loop {
             let desired = self.desired.borrow_and_update().clone();
@@ -218,7 +219,7 @@ impl Worker {
                 () = host_ips.changed() => {}
                 Ok(()) = garbage.changed() => {}
                 () = told_of(&mut health) => {}
-                Ok(()) = devices.changed() => {}
+                () = told_of(&mut devices) => {}
                 () = wake::after(wake) => {}
             }
         }
