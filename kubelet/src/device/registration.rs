@@ -141,17 +141,20 @@ impl Devices {
         // Not before: names of those that cannot be are without end.
         self.metrics().registered(resource);
         let (shutdown, replaced) = (shutdown.clone(), connected.replaced.clone());
-        tokio::spawn(async move {
-            tokio::select! {
-                biased;
-                () = shutdown.cancelled() => {}
-                () = replaced.cancelled() => {}
-                error = listen(&connected, &plugin) => {
-                    let (resource, error) = (&connected.resource, error.to_string());
-                    tracing::error!(resource, error, "ListAndWatch ended unexpectedly for device plugin");
+        tokio::spawn(
+            async move {
+                tokio::select! {
+                    biased;
+                    () = shutdown.cancelled() => {}
+                    () = replaced.cancelled() => {}
+                    error = listen(&connected, &plugin) => {
+                        let (resource, error) = (&connected.resource, error.to_string());
+                        tracing::error!(resource, error, "ListAndWatch ended unexpectedly for device plugin");
+                    }
                 }
             }
-        });
+            .boxed(),
+        );
         Ok(())
     }
 

@@ -72,14 +72,17 @@ pub(crate) async fn serve(listener: UnixListener, handler: Handler, shutdown: Ca
             continue;
         };
         let (handler, shutdown) = (handler.clone(), shutdown.clone());
-        tokio::spawn(async move {
-            let _place = place;
-            tokio::select! {
-                biased;
-                () = shutdown.cancelled() => {}
-                () = converse_while_used(stream, handler) => {}
+        tokio::spawn(
+            async move {
+                let _place = place;
+                tokio::select! {
+                    biased;
+                    () = shutdown.cancelled() => {}
+                    () = converse_while_used(stream, handler) => {}
+                }
             }
-        });
+            .boxed(),
+        );
     }
 }
 

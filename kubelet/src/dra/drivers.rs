@@ -5,6 +5,7 @@ use super::driver::{Driver, Service};
 use super::{DraError, HealthBoard};
 use crate::metrics::DraMetrics;
 use crate::plugin::{Handler, Plugin, Refusal};
+use futures::FutureExt;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
@@ -109,7 +110,7 @@ impl Drivers {
                 Self(inner).note(name);
             }
         };
-        let task = tokio::spawn(async move { attended.attend(note, &board).await });
+        let task = tokio::spawn(async move { attended.attend(note, &board).await }.boxed());
         held.entry(plugin.name.clone()).or_default().push(Instance {
             driver,
             _task: AbortOnDropHandle::new(task),

@@ -32,6 +32,7 @@ use crate::reason;
 use crate::runtime::observed::ObservedPod;
 use crate::volume::{Ending, HostVolume};
 use crate::wake;
+use futures::FutureExt;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use std::collections::BTreeMap;
@@ -435,7 +436,7 @@ impl Worker {
             ending: self.state.termination().map(Termination::mark),
         };
         let work = self.shared.executor.clone().run(subject, operation.clone());
-        let task = self.tasks.spawn(work);
+        let task = self.tasks.spawn(work.boxed());
         self.running.insert(operation.key(), Running { task, grace_ends });
     }
 
