@@ -19,6 +19,7 @@ use crate::source::Pods;
 use crate::wake;
 use client::AsTree;
 use entry::{Acknowledged, Entry};
+use futures::FutureExt;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
 use std::collections::{BTreeMap, BTreeSet};
@@ -180,7 +181,7 @@ impl StatusWriter {
             {
                 let uid = job.uid.clone();
                 let written = write(self.clone(), client.clone(), job, place, places.clone());
-                writing.insert(writes.spawn(written).id(), uid);
+                writing.insert(writes.spawn(written.boxed()).id(), uid);
             }
             let wake = self.next_retry(now);
             tokio::select! {

@@ -45,6 +45,7 @@ use crate::server::{
 };
 use crate::user_namespace::{IdPool, PoolError};
 use client::SystemClock;
+use futures::FutureExt;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use std::fs::File;
@@ -456,22 +457,22 @@ pub async fn run(config: Config, level: LogLevel, stop: CancellationToken) -> Re
     tell_of_cgroups(&parts);
     found.tell(&parts);
     match built.reporter {
-        Some(reporter) => drop(tasks.spawn(reporter.run(stop.clone()))),
+        Some(reporter) => drop(tasks.spawn(reporter.run(stop.clone()).boxed())),
         None => standalone_network(&config, &*found.runtime).await,
     }
     cluster_network::start(&parts, &config, &mut tasks, &stop);
     if let Some(listener) = sockets.read_only {
-        tasks.spawn(serve_read_only(listener, built.server.clone(), stop.clone()));
+        tasks.spawn(serve_read_only(listener, built.server.clone(), stop.clone()).boxed());
     }
     if let Some(listener) = sockets.server {
-        tasks.spawn(serve_tls(listener, kept.tls.clone(), built.server, stop.clone()));
+        tasks.spawn(serve_tls(listener, kept.tls.clone(), built.server, stop.clone()).boxed());
     }
     if let Some(listener) = sockets.health {
-        tasks.spawn(serve_health(listener, parts.health(), stop.clone()));
+        tasks.spawn(serve_health(listener, parts.health(), stop.clone()).boxed());
     }
     watchdog::ready();
     if let Some(period) = watchdog::period() {
-        tasks.spawn(watchdog::keep(period, parts.heartbeat.clone(), stop.clone()));
+        tasks.spawn(watchdog::keep(period, parts.heartbeat.clone(), stop.clone()).boxed());
     }
     tracing::info!(node = facts.name, "kubelet started");
     let ended = built.kubelet.run(stop.clone()).await.map_err(BootError::Kubelet);

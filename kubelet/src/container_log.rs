@@ -18,6 +18,7 @@ use crate::id::ContainerId;
 use crate::parts::Parts;
 use crate::runtime::RuntimeError;
 use crate::runtime::observed::ContainerState;
+use futures::FutureExt;
 use rotation::{Log, Step};
 use schedule::Sample;
 use std::collections::BTreeMap;
@@ -214,7 +215,7 @@ impl Rotator {
             files_max: self.rules.files_max,
             stopping: self.stopping.clone(),
         };
-        let task = self.tasks.spawn(work.run(id.clone(), log, step));
+        let task = self.tasks.spawn(work.run(id.clone(), log, step).boxed());
         self.about.insert(task.id(), id);
     }
 

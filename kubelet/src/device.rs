@@ -25,7 +25,8 @@ use crate::pinning::hint::NumaMask;
 use crate::reason::device_health;
 use draft::Draft;
 use k8s_openapi::api::core::v1::{Pod, ResourceHealth, ResourceStatus};
-use plugin::Plugin;
+use plugin::{CallError, Plugin};
+use proto::api::names::is_extended_resource;
 use state::{Capacity, Device, Options, State};
 use std::collections::BTreeMap;
 use std::io;
@@ -95,10 +96,16 @@ struct Connected {
 
 impl Connected {
     /// The plugin lists its devices.
-    async fn list(&self, devices: BTreeMap<String, Device>) {
+    ///
+    /// # Errors
+    /// There is no room for them.
+    async fn list(&self, devices: BTreeMap<String, Device>) -> Result<(), CallError> {
         let inner = &self.devices.0;
         let news = {
             let mut held = inner.held();
+            if !held.state.has_room(&self.resource, &devices) {
+                return Err(CallError::NoRoom(devices.len()));
+            }
             let news = held.state.list(&self.resource, self.connection, devices);
             let news = news.unwrap_or_default();
             held.changed += u64::from(news.capacity);
@@ -112,6 +119,7 @@ impl Connected {
         {
             tracing::error!(%error, "which devices there are is not kept");
         }
+        Ok(())
     }
 }
 
@@ -275,9 +283,13 @@ impl Devices {
         })
     }
 
-    /// Ends the connection to a resource's plugin.
-    fn cut(&self, resource: &str) {
-        let link = self.0.held().plugins.remove(resource);
+    /// Ends the connection to a resource's plugin, if that is the one at this socket.
+    fn cut(&self, resource: &str, socket: &Path) {
+        let mut held = self.0.held();
+        let is_meant = held.plugins.get(resource).is_some_and(|link| link.plugin.is_at(socket));
+        let link = is_meant.then(|| held.plugins.remove(resource));
+        // Whoever listens to it takes the lock as it ends.
+        drop(held);
         drop(link);
     }
 
@@ -298,19 +310,29 @@ impl Inner {
 
     /// Writes the file, unless somebody else has meanwhile.
     fn write(&self, change: u64) -> io::Result<()> {
-        let (text, changed) = {
+        // A copy, which shares what is large: nobody waits for the state while all of it becomes text.
+        let (state, changed) = {
             let held = self.held();
             if held.written >= change {
                 return Ok(());
             }
-            (checkpoint::write(&held.state), held.changed)
+            (held.state.clone(), held.changed)
         };
+        let text = checkpoint::write(&state);
         socket::make_directory(&self.directory)?;
         crate::pinning::files::replace(&self.directory.join(checkpoint::FILE), &text)?;
         let mut held = self.held();
         held.written = held.written.max(changed);
         Ok(())
     }
+}
+
+/// Whether a pod may have devices: it asks for what plugins could offer. Which they do is not asked, and what it asks for never changes.
+pub(crate) fn may_have(pod: &Pod) -> bool {
+    crate::pod_object::containers(pod).any(|(_, container)| {
+        let asked = container.resources.as_ref().and_then(|of| of.limits.as_ref());
+        asked.into_iter().flatten().any(|(name, _)| is_extended_resource(name))
+    })
 }
 
 /// How well the devices are that a container has: what is no longer listed counts as well, as upstream.

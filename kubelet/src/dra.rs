@@ -168,6 +168,7 @@ impl Dra {
             ..Held::default()
         };
         given.metrics.in_use(held.claims.in_use());
+        let drivers = Drivers::new(given.client.is_some(), board.clone(), given.metrics.clone());
         Self {
             client: given.client,
             node: given.node,
@@ -175,7 +176,7 @@ impl Dra {
             path,
             files: FileWork::new(FILE_DEADLINE),
             turns: Turns::default(),
-            drivers: Drivers::new(board.clone(), given.metrics.clone()),
+            drivers,
             board,
             metrics: given.metrics,
             any,

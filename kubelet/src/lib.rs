@@ -44,6 +44,7 @@ pub mod pod_resources;
 pub mod probe;
 pub mod rate;
 pub mod reason;
+mod rpc;
 pub mod runtime;
 pub mod server;
 pub mod source;

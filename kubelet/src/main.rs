@@ -2,6 +2,7 @@
 
 use anyhow::Context;
 use client::memory;
+use futures::FutureExt;
 use kubelet::config::{self, FlagsEnd};
 use kubelet::log::{Format, LogLevel, Logging, Pattern, Verbosity};
 use kubelet::network::install;
@@ -119,17 +120,20 @@ fn run(flags: &config::Flags) -> anyhow::Result<()> {
         let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
         let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
         let stopping = stop.clone();
-        tokio::spawn(async move {
-            tokio::select! {
-                biased;
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
+        tokio::spawn(
+            async move {
+                tokio::select! {
+                    biased;
+                    _ = terminate.recv() => {}
+                    _ = interrupt.recv() => {}
+                }
+                tracing::info!("stopping; pods keep running");
+                stopping.cancel();
             }
-            tracing::info!("stopping; pods keep running");
-            stopping.cancel();
-        });
-        tokio::spawn(memory::give_back());
-        tokio::spawn(memory::forget_start());
+            .boxed(),
+        );
+        tokio::spawn(memory::give_back().boxed());
+        tokio::spawn(memory::forget_start().boxed());
         memory::may_hold();
         kubelet::boot::run(config, level, stop)
             .await

@@ -215,7 +215,7 @@ impl NodeReporter {
     async fn register(&mut self) {
         if self.config.node.register {
             let labels = register::Registration::new(&self.config.node, &self.facts)
-                .with_new_devices(self.parts.devices.is_new());
+                .with_new_devices(self.startup.is_first() && self.parts.devices.is_new());
             let first = self.first_status().await;
             self.tell(notices::of_status(&self.facts.name, None, &first));
             self.startup.tries(self.parts.clock.now());

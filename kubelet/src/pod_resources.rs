@@ -10,12 +10,13 @@ use crate::metrics::{PodResourcesCall, PodResourcesMetrics};
 use crate::parts::Parts;
 use crate::pod::view::PodSnapshot;
 use crate::rate::{Bucket, Rate};
+use crate::rpc::decoded;
 use answer::{Of, Share};
+use bytes::Bytes;
 use futures::FutureExt;
+use prost::Message;
 use proto::pod_resources as v1;
-use proto::pod_resources::pod_resources_lister_server::{PodResourcesLister, PodResourcesListerServer};
 use proto::pod_resources_v1alpha1 as v1alpha1;
-use proto::pod_resources_v1alpha1::pod_resources_lister_server as v1alpha1_server;
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,8 +24,7 @@ use std::time::Duration;
 use tokio::net::UnixListener;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tonic::codegen::Service;
-use tonic::{Request, Response, Status};
+use tonic::Status;
 
 /// The directory beneath `--root-dir`, and the socket in it.
 const DIRECTORY: &str = "pod-resources";
@@ -65,27 +65,18 @@ fn handler(parts: Arc<Parts>) -> socket::Handler {
     let lister = Lister {
         metrics: parts.metrics.pod_resources.clone(),
         parts,
-        bucket: Arc::new(Mutex::new(Bucket::new(RATE))),
+        bucket: Mutex::new(Bucket::new(RATE)),
     };
-    let service = PodResourcesListerServer::new(lister.clone());
-    let older = v1alpha1_server::PodResourcesListerServer::new(lister);
-    Arc::new(move |request| {
-        // Each answers for paths it does not know, too.
-        if request.uri().path().starts_with("/v1alpha1.") {
-            let mut older = older.clone();
-            older.call(request).map(socket::answered).boxed()
-        } else {
-            let mut service = service.clone();
-            service.call(request).map(socket::answered).boxed()
-        }
-    })
+    socket::handler(Arc::new(move |path, request| {
+        let answer = lister.call(path, request)?;
+        Some(std::future::ready(answer).boxed())
+    }))
 }
 
-#[derive(Clone)]
 struct Lister {
     parts: Arc<Parts>,
     metrics: PodResourcesMetrics,
-    bucket: Arc<Mutex<Bucket>>,
+    bucket: Mutex<Bucket>,
 }
 
 impl Lister {
@@ -116,41 +107,39 @@ impl Lister {
     }
 }
 
-#[tonic::async_trait]
-impl PodResourcesLister for Lister {
-    async fn list(
-        &self,
-        _request: Request<v1::ListPodResourcesRequest>,
-    ) -> Result<Response<v1::ListPodResourcesResponse>, Status> {
-        self.enter()?;
+impl Lister {
+    /// Answers a call; nothing where the API has none of this path.
+    fn call(&self, path: &str, request: Bytes) -> Option<Result<Vec<u8>, Status>> {
+        let of_path: fn(&Self, Bytes) -> Result<Vec<u8>, Status> = match path {
+            "/v1.PodResourcesLister/List" => |lister, _| Ok(lister.list().encode_to_vec()),
+            "/v1.PodResourcesLister/GetAllocatableResources" => |lister, _| Ok(lister.allocatable().encode_to_vec()),
+            "/v1.PodResourcesLister/Get" => |lister, request| Ok(lister.get(decoded(request)?)?.encode_to_vec()),
+            "/v1alpha1.PodResourcesLister/List" => |lister, _| Ok(lister.list_v1alpha1().encode_to_vec()),
+            _ => return None,
+        };
+        Some(self.enter().and_then(|()| of_path(self, request)))
+    }
+
+    fn list(&self) -> v1::ListPodResourcesResponse {
         self.metrics.called("v1", PodResourcesCall::List, false);
         let pods = self.active();
         let of = pods.iter().map(|pod| answer::of_pod(&pod.pod, |of| self.share(of)));
-        Ok(Response::new(v1::ListPodResourcesResponse {
+        v1::ListPodResourcesResponse {
             pod_resources: of.collect(),
-        }))
+        }
     }
 
-    async fn get_allocatable_resources(
-        &self,
-        _request: Request<v1::AllocatableResourcesRequest>,
-    ) -> Result<Response<v1::AllocatableResourcesResponse>, Status> {
-        self.enter()?;
+    fn allocatable(&self) -> v1::AllocatableResourcesResponse {
         self.metrics.called("v1", PodResourcesCall::Allocatable, false);
         let cpus = self.parts.pinning.allocatable_cpus();
-        Ok(Response::new(v1::AllocatableResourcesResponse {
+        v1::AllocatableResourcesResponse {
             devices: self.parts.devices.look(answer::allocatable),
             cpu_ids: cpus.iter().map(i64::from).collect(),
             memory: answer::memory(&self.parts.pinning.allocatable_memory()),
-        }))
+        }
     }
 
-    async fn get(
-        &self,
-        request: Request<v1::GetPodResourcesRequest>,
-    ) -> Result<Response<v1::GetPodResourcesResponse>, Status> {
-        self.enter()?;
-        let asked = request.into_inner();
+    fn get(&self, asked: v1::GetPodResourcesRequest) -> Result<v1::GetPodResourcesResponse, Status> {
         let found = self.parts.pods.get(&asked.pod_namespace, &asked.pod_name);
         let found = found.filter(|pod| pod.active && !pod.ended);
         self.metrics.called("v1", PodResourcesCall::Get, found.is_none());
@@ -160,19 +149,12 @@ impl PodResourcesLister for Lister {
                 "pod {name} in namespace {namespace} not found"
             )));
         };
-        Ok(Response::new(v1::GetPodResourcesResponse {
+        Ok(v1::GetPodResourcesResponse {
             pod_resources: Some(answer::of_pod(&pod.pod, |of| self.share(of))),
-        }))
+        })
     }
-}
 
-#[tonic::async_trait]
-impl v1alpha1_server::PodResourcesLister for Lister {
-    async fn list(
-        &self,
-        _request: Request<v1alpha1::ListPodResourcesRequest>,
-    ) -> Result<Response<v1alpha1::ListPodResourcesResponse>, Status> {
-        self.enter()?;
+    fn list_v1alpha1(&self) -> v1alpha1::ListPodResourcesResponse {
         self.metrics.called_older("v1alpha1");
         let pods = self.active();
         let of = pods.iter().map(|pod| {
@@ -183,8 +165,8 @@ impl v1alpha1_server::PodResourcesLister for Lister {
             };
             answer::of_pod_v1alpha1(&pod.pod, devices)
         });
-        Ok(Response::new(v1alpha1::ListPodResourcesResponse {
+        v1alpha1::ListPodResourcesResponse {
             pod_resources: of.collect(),
-        }))
+        }
     }
 }

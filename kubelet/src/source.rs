@@ -16,6 +16,7 @@ use crate::events::{Recorder, Severity};
 use crate::id::{FullName, PodUid};
 use crate::parts::Parts;
 use crate::reason;
+use futures::FutureExt;
 use k8s_openapi::api::core::v1::Pod;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -139,7 +140,7 @@ impl Sources {
         let (node, clock) = (parts.context.node_name.clone(), parts.clock.clone());
         if let Some(path) = statics.path {
             let source = file::FileSource::new(path, statics.file_check, node.clone(), clock.clone());
-            tasks.spawn(source.run(feed(merge::Origin::File), shutdown.clone()));
+            tasks.spawn(source.run(feed(merge::Origin::File), shutdown.clone()).boxed());
         }
         if let Some(url) = statics.url {
             let source = http::HttpSource {
@@ -149,11 +150,11 @@ impl Sources {
                 node: node.clone(),
                 clock,
             };
-            tasks.spawn(source.run(feed(merge::Origin::Http), shutdown.clone()));
+            tasks.spawn(source.run(feed(merge::Origin::Http), shutdown.clone()).boxed());
         }
         if let Some(client) = parts.client.clone() {
             let sender = feed(merge::Origin::Api);
-            tasks.spawn(apiserver::run(client, node, parts.seed, sender, shutdown.clone()));
+            tasks.spawn(apiserver::run(client, node, parts.seed, sender, shutdown.clone()).boxed());
         }
         feeds
     }

@@ -13,6 +13,7 @@ use crate::metrics::RequestMetrics;
 use crate::node::Facts;
 use crate::server::Certificates;
 use client::Clock;
+use futures::FutureExt;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
@@ -97,11 +98,11 @@ impl Known {
     pub(super) async fn keep(self, tasks: &mut JoinSet<()>, stop: &CancellationToken) -> Result<Kept, BootError> {
         let mut serving = self.served.serving;
         let (sender, tls) = watch::channel(serving.config()?);
-        tasks.spawn(serving.follow(sender, stop.clone()));
+        tasks.spawn(serving.follow(sender, stop.clone()).boxed());
         let mut certificates = Certificates::default();
         if let Some(issuing) = self.served.issuing {
             certificates.server = Some(issuing.current.subscribe());
-            tasks.spawn(issuing.run(stop.clone()));
+            tasks.spawn(issuing.run(stop.clone()).boxed());
         }
         let mut given_up = None;
         if let Some(keeper) = self.keeper {
@@ -203,12 +204,15 @@ fn keep_client(
 ) -> oneshot::Receiver<Expired> {
     let (give_up, given_up) = oneshot::channel();
     let stop = stop.clone();
-    tasks.spawn(async move {
-        if let Err(expired) = keeper.run(stop.clone()).await {
-            // Nobody reads it when the kubelet ends anyway.
-            let _ = give_up.send(expired);
-            stop.cancel();
+    tasks.spawn(
+        async move {
+            if let Err(expired) = keeper.run(stop.clone()).await {
+                // Nobody reads it when the kubelet ends anyway.
+                let _ = give_up.send(expired);
+                stop.cancel();
+            }
         }
-    });
+        .boxed(),
+    );
     given_up
 }

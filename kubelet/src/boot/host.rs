@@ -9,6 +9,7 @@ use crate::image::node_logins::NodeLogins;
 use crate::image::provider;
 use crate::node::{Facts, allocatable, max_pods};
 use crate::user_namespace::{IdPool, PoolError, parse_subordinate};
+use futures::FutureExt;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use proto::api::quantity::{Format, Quantity};
 use proto::api::resources::ResourceList;
@@ -189,7 +190,7 @@ pub(super) fn ips(config: &Config, facts: &Facts, tasks: &mut JoinSet<()>, stop:
     let every = config.node.status_update;
     let prefers_v6 = config.node.prefers_v6;
     let find = move || machine::route_address(prefers_v6);
-    tasks.spawn(addresses::follow(sender, find, every, stop.clone()));
+    tasks.spawn(addresses::follow(sender, find, every, stop.clone()).boxed());
     ips
 }
 

@@ -1,5 +1,6 @@
 //! `--lock-file`: one kubelet at a time, and a way for the next one to ask this one to go.
 
+use futures::FutureExt;
 use futures::StreamExt;
 use inotify::{Inotify, WatchMask};
 use nix::errno::Errno;
@@ -41,16 +42,19 @@ pub(super) fn yield_on_contention(path: &Path, stop: CancellationToken) -> io::R
     inotify.watches().add(path, WatchMask::OPEN | WatchMask::DELETE_SELF)?;
     let mut events = inotify.into_event_stream([0; 4096])?;
     let path = path.to_owned();
-    tokio::spawn(async move {
-        tokio::select! {
-            biased;
-            () = stop.cancelled() => {}
-            _ = events.next() => {
-                tracing::info!(path = %path.display(), "somebody wants the lock file, ending; pods keep running");
-                stop.cancel();
+    tokio::spawn(
+        async move {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => {}
+                _ = events.next() => {
+                    tracing::info!(path = %path.display(), "somebody wants the lock file, ending; pods keep running");
+                    stop.cancel();
+                }
             }
         }
-    });
+        .boxed(),
+    );
     Ok(())
 }
 

@@ -51,9 +51,21 @@ impl Hierarchy {
         }
     }
 
-    /// Whether the cgroup has these values.
+    /// Whether the cgroup has these values. Of memory the kernel keeps whole pages, and tells those.
     pub(super) fn holds(&self, path: &str, values: &Values) -> bool {
-        let is = |file: &Path, value: &str| fs::read_to_string(file).is_ok_and(|text| text.trim() == value);
+        let page = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE).ok().flatten();
+        let page = page.and_then(|page| u64::try_from(page).ok()).filter(|page| *page > 0);
+        let pages = |text: &str| Some(text.trim().parse::<u64>().ok()? / page?);
+        let is = |file: &Path, value: &str| {
+            let Ok(text) = fs::read_to_string(file) else {
+                return false;
+            };
+            let is_memory = file
+                .file_name()
+                .is_some_and(|name| name.as_encoded_bytes().starts_with(b"memory."));
+            let told = pages(&text);
+            text.trim() == value || (is_memory && told.is_some() && told == pages(value))
+        };
         self.files(path, values).iter().all(|(file, value)| is(file, value))
     }
 

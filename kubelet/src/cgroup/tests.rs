@@ -410,6 +410,36 @@ async fn classes_follow_their_pods_and_are_left_alone_otherwise() {
 }
 
 #[tokio::test]
+async fn a_limit_that_the_kernel_rounded_is_not_written_again() {
+    let mount = v2_mount();
+    let settings = CgroupSettings {
+        qos_reserved_percent: Some(100),
+        node_limits: Some(NodeLimits {
+            allocatable_memory: (1 << 30) + 1000,
+            ..NodeLimits::default()
+        }),
+        ..settings()
+    };
+    let cgroups = Cgroups::open(mount.path(), NOWHERE, settings).expect("open");
+    cgroups.setup().await.expect("setup");
+    cgroups.refresh_qos([]).await.expect("refresh");
+    let file = mount.path().join("skiff/kubepods/burstable/memory.max");
+    assert_eq!(read(&file), ((1 << 30) + 1000).to_string());
+    let page = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE)
+        .expect("asked")
+        .expect("told");
+    for (told, after) in [
+        // As a kernel tells it: left alone, or this would be written over.
+        ((1 << 30), (1 << 30)),
+        ((1 << 30) + page, (1 << 30) + 1000),
+    ] {
+        put(file.clone(), &format!("{told}\n"));
+        cgroups.refresh_qos([]).await.expect("refresh");
+        assert_eq!(read(&file).trim(), after.to_string());
+    }
+}
+
+#[tokio::test]
 async fn what_an_earlier_kubelet_kept_of_memory_goes_with_the_gate() {
     let mount = v2_mount();
     let top = mount.path().join("skiff/kubepods");

@@ -5,6 +5,7 @@ mod inert;
 use super::gates;
 use k8s_openapi::api::core::v1::Taint;
 use serde::Deserialize;
+use serde::de::value::MapDeserializer;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -332,6 +333,17 @@ pub(super) struct Decoded {
     pub(super) mistakes: Vec<String>,
 }
 
+/// Reads fields; also those of them, with those within them, that nobody knows.
+fn read(fields: Map<String, Value>) -> (Result<KubeletConfiguration, serde_json::Error>, BTreeSet<String>) {
+    let mut unknown = BTreeSet::new();
+    // As a map and nothing else: a tree could be a list, and reading all fields from one is much code that is never run.
+    let fields = MapDeserializer::new(fields.into_iter());
+    let read = serde_ignored::deserialize(fields, |path| {
+        unknown.insert(path.to_string().replace(".?", ""));
+    });
+    (read, unknown)
+}
+
 /// Decodes the tree. Every unknown field, every field of a wrong type and every value that cannot be is a mistake of its own;
 /// fields that ask for what this kubelet does not do come back as names to warn about.
 pub(super) fn decode(tree: &Map<String, Value>) -> Decoded {
@@ -351,11 +363,8 @@ pub(super) fn decode(tree: &Map<String, Value>) -> Decoded {
             continue;
         }
         // One field at a time, so that one wrong type does not hide the next.
-        let one = Value::Object([(field.clone(), value.clone())].into_iter().collect());
-        let mut unknown = BTreeSet::new();
-        let decoded: Result<KubeletConfiguration, _> = serde_ignored::deserialize(one, |path| {
-            unknown.insert(path.to_string().replace(".?", ""));
-        });
+        let one = [(field.clone(), value.clone())].into_iter().collect();
+        let (decoded, unknown) = read(one);
         mistakes.extend(unknown.iter().map(|path| format!("unknown field {path:?}")));
         match decoded {
             Err(error) => mistakes.push(format!("{field}: {error}")),
@@ -369,7 +378,7 @@ pub(super) fn decode(tree: &Map<String, Value>) -> Decoded {
     if let Some(Value::Object(gates)) = tree.get("featureGates") {
         mistakes.extend(gates::mistakes(gates));
     }
-    let mut config = KubeletConfiguration::deserialize(Value::Object(sound)).unwrap_or_else(|error| {
+    let mut config = read(sound).0.unwrap_or_else(|error| {
         mistakes.push(error.to_string());
         KubeletConfiguration::default()
     });

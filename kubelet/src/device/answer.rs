@@ -9,7 +9,7 @@ use proto::device_plugin::ContainerAllocateResponse;
 use std::collections::BTreeMap;
 
 /// The largest answer for one container that is kept, bytes.
-pub const ANSWER_BYTES_MAX: usize = 1 << 20;
+pub const ANSWER_BYTES_MAX: usize = 64 << 10;
 
 /// What one container starts with for its devices.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -5,13 +5,14 @@
 mod tests;
 
 use super::state::{Given, State, given::ByPod};
-use crate::checksum::fnv32a;
+use crate::checksum::Fnv32a;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use prost::Message;
 use proto::device_plugin::ContainerAllocateResponse;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fmt::{Display, Result, Write};
 
 /// The file's name.
 pub const FILE: &str = "kubelet_internal_checkpoint";
@@ -60,16 +61,36 @@ struct Entry {
 
 const NIL: &str = "<nil>";
 
-fn dump_list(list: Option<&Vec<String>>) -> String {
-    list.map_or_else(|| NIL.to_owned(), |list| format!("[{}]", list.join(" ")))
+/// Puts things, each as it says itself, with a space between them.
+fn dump_all<T>(
+    sum: &mut Fnv32a,
+    all: impl IntoIterator<Item = T>,
+    mut dump: impl FnMut(&mut Fnv32a, T) -> Result,
+) -> Result {
+    for (place, one) in all.into_iter().enumerate() {
+        if place > 0 {
+            sum.write_str(" ")?;
+        }
+        dump(sum, one)?;
+    }
+    Ok(())
 }
 
-fn dump_map<K: ToString>(map: Option<&BTreeMap<K, Option<Vec<String>>>>) -> String {
-    let Some(map) = map else { return NIL.to_owned() };
-    let all = map
-        .iter()
-        .map(|(key, list)| format!("{}:{}", key.to_string(), dump_list(list.as_ref())));
-    format!("map[{}]", all.collect::<Vec<_>>().join(" "))
+fn dump_list(sum: &mut Fnv32a, list: Option<&Vec<String>>) -> Result {
+    let Some(list) = list else { return sum.write_str(NIL) };
+    sum.write_str("[")?;
+    dump_all(sum, list, |sum, one| sum.write_str(one))?;
+    sum.write_str("]")
+}
+
+fn dump_map<K: Display>(sum: &mut Fnv32a, map: Option<&BTreeMap<K, Option<Vec<String>>>>) -> Result {
+    let Some(map) = map else { return sum.write_str(NIL) };
+    sum.write_str("map[")?;
+    dump_all(sum, map, |sum, (key, list)| {
+        write!(sum, "{key}:")?;
+        dump_list(sum, list.as_ref())
+    })?;
+    sum.write_str("]")
 }
 
 impl Entry {
@@ -79,39 +100,49 @@ impl Entry {
     }
 
     /// As Go dumps it.
-    fn dump(&self) -> String {
-        let answer = self.answer().map_or_else(
-            || NIL.to_owned(),
-            |bytes| {
-                let bytes: Vec<String> = bytes.iter().map(u8::to_string).collect();
-                format!("[{}]", bytes.join(" "))
-            },
-        );
+    fn dump(&self, sum: &mut Fnv32a) -> Result {
         let (pod, container, resource) = (&self.pod, &self.container, &self.resource);
-        let devices = dump_map(self.devices.as_ref());
-        format!(
+        write!(
+            sum,
             "{{PodUID:(string){pod} ContainerName:(string){container} ResourceName:(string){resource} \
-             DeviceIDs:(checkpoint.DevicesPerNUMA){devices} AllocResp:([]uint8){answer}}}"
-        )
+             DeviceIDs:(checkpoint.DevicesPerNUMA)"
+        )?;
+        dump_map(sum, self.devices.as_ref())?;
+        sum.write_str(" AllocResp:([]uint8)")?;
+        match self.answer() {
+            None => sum.write_str(NIL)?,
+            Some(bytes) => {
+                sum.write_str("[")?;
+                dump_all(sum, &bytes, |sum, byte| write!(sum, "{byte}"))?;
+                sum.write_str("]")?;
+            }
+        }
+        sum.write_str("}")
     }
 }
 
 impl Data {
-    /// Upstream's checksum: of what Go's dump makes of the whole.
+    /// Upstream's checksum: of what Go's dump makes of the whole, which is many times as long as the whole and never there at once.
     fn sum(&self) -> u32 {
-        let entries = self.entries.as_ref().map_or_else(
-            || NIL.to_owned(),
-            |entries| {
-                let all: Vec<String> = entries.iter().map(Entry::dump).collect();
-                format!("[{}]", all.join(" "))
-            },
-        );
-        let registered = dump_map(self.registered.as_ref());
-        let dump = format!(
-            "(checkpoint.checkpointData){{PodDeviceEntries:([]checkpoint.PodDevicesEntry){entries} \
-             RegisteredDevices:(map[string][]string){registered}}}"
-        );
-        fnv32a(dump.bytes())
+        let mut sum = Fnv32a::default();
+        // A hash takes everything.
+        let _ = self.dump(&mut sum);
+        sum.0
+    }
+
+    fn dump(&self, sum: &mut Fnv32a) -> Result {
+        sum.write_str("(checkpoint.checkpointData){PodDeviceEntries:([]checkpoint.PodDevicesEntry)")?;
+        match &self.entries {
+            None => sum.write_str(NIL)?,
+            Some(entries) => {
+                sum.write_str("[")?;
+                dump_all(sum, entries, |sum, entry| entry.dump(sum))?;
+                sum.write_str("]")?;
+            }
+        }
+        sum.write_str(" RegisteredDevices:(map[string][]string)")?;
+        dump_map(sum, self.registered.as_ref())?;
+        sum.write_str("}")
     }
 }
 
@@ -119,7 +150,7 @@ impl Data {
 ///
 /// # Errors
 /// It is damaged.
-pub fn read(bytes: &[u8]) -> Result<State, CheckpointError> {
+pub fn read(bytes: &[u8]) -> std::result::Result<State, CheckpointError> {
     let file: File = serde_json::from_slice(bytes).map_err(CheckpointError::Form)?;
     if file.checksum != file.data.sum() {
         return Err(CheckpointError::Checksum);
@@ -141,7 +172,7 @@ pub fn read(bytes: &[u8]) -> Result<State, CheckpointError> {
         let by_node = entry.devices.unwrap_or_default().into_iter();
         let given = Given {
             by_node: by_node.map(|(node, ids)| (node, ids.unwrap_or_default())).collect(),
-            answer: Some(answer),
+            answer: Some(answer.into()),
         };
         pods.insert(&entry.pod, &entry.container, &entry.resource, given);
     }

@@ -2,20 +2,24 @@
 //! registers anew.
 
 use super::answer::ANSWER_BYTES_MAX;
-use super::state::{DEVICES_MAX, Device, Options};
+use super::state::{DEVICES_MAX, Device, Options, TOGETHER_MAX};
+use crate::rpc::{Client, Failure};
 use crate::runtime::code_name;
+use bytes::Bytes;
+use futures::TryFutureExt;
 use hyper_util::rt::TokioIo;
 use prost::Message;
 use proto::device_plugin as pb;
-use proto::device_plugin::device_plugin_client::DevicePluginClient;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixStream;
-use tonic::transport::{Channel, Endpoint, Uri};
-use tonic::{Response, Status, Streaming};
+use tonic::metadata::MetadataMap;
+use tonic::transport::{Endpoint, Uri};
+use tonic::{Status, Streaming};
 
 /// How long dialling may take, as upstream's.
 const DIAL_DEADLINE: Duration = Duration::from_secs(10);
@@ -25,6 +29,8 @@ const QUESTION_DEADLINE: Duration = Duration::from_secs(10);
 const ALLOCATE_DEADLINE: Duration = Duration::from_secs(120);
 /// Upstream's `KubeletPreStartContainerRPCTimeoutInSecs`.
 const PRE_START_DEADLINE: Duration = Duration::from_secs(30);
+/// The largest answer or list that is read, bytes.
+const MESSAGE_BYTES_MAX: usize = 4 << 20;
 /// What a healthy device says of itself.
 pub(super) const HEALTHY: &str = crate::reason::device_health::HEALTHY;
 
@@ -59,12 +65,19 @@ pub enum CallError {
     /// Its list is not believed.
     #[error("the device plugin lists {0} devices, more than {DEVICES_MAX}")]
     TooMany(usize),
+    /// Its list is not kept.
+    #[error(
+        "there is no room for the {0} devices that the device plugin lists: those of all resources take {TOGETHER_MAX} bytes at most"
+    )]
+    NoRoom(usize),
 }
 
 /// A connected plugin. Clones share the connection.
 #[derive(Clone, Debug)]
 pub(super) struct Plugin {
-    client: DevicePluginClient<Channel>,
+    client: Client,
+    /// Where it was dialled.
+    endpoint: Arc<Path>,
 }
 
 impl Plugin {
@@ -76,7 +89,16 @@ impl Plugin {
             Ok(stream) => stream.map_err(|error| failed(error.to_string()))?,
             Err(_) => return Err(failed("context deadline exceeded".to_owned())),
         };
-        Self::over(stream).await
+        let endpoint = Arc::from(socket);
+        Ok(Self {
+            endpoint,
+            ..Self::over(stream).await?
+        })
+    }
+
+    /// Whether this is the plugin at that socket.
+    pub(super) fn is_at(&self, socket: &Path) -> bool {
+        *self.endpoint == *socket
     }
 
     /// A plugin at the other end of a connection.
@@ -93,18 +115,20 @@ impl Plugin {
         let endpoint = Endpoint::from_static("http://localhost");
         let connected = tokio::time::timeout(DIAL_DEADLINE, endpoint.connect_with_connector(connector)).await;
         match connected {
-            Ok(channel) => Ok(Self {
-                client: DevicePluginClient::new(channel.map_err(|error| CallError::Dial(error.to_string()))?),
-            }),
+            Ok(channel) => {
+                let channel = channel.map_err(|error| CallError::Dial(error.to_string()))?;
+                let client = Client::new(channel, "v1beta1.DevicePlugin", MESSAGE_BYTES_MAX);
+                let endpoint = Arc::from(Path::new(""));
+                Ok(Self { client, endpoint })
+            }
             Err(_) => Err(CallError::Dial("context deadline exceeded".to_owned())),
         }
     }
 
     /// What it wants to be asked.
     pub(super) async fn options(&self) -> Result<Options, CallError> {
-        let mut client = self.client.clone();
-        let call = client.get_device_plugin_options(pb::Empty {});
-        let options = bounded("GetDevicePluginOptions", QUESTION_DEADLINE, call).await?;
+        let asked = self.ask("GetDevicePluginOptions", QUESTION_DEADLINE, pb::Empty {});
+        let options: pb::DevicePluginOptions = asked.await?;
         Ok(Options {
             pre_start: options.pre_start_required,
             preferred: options.get_preferred_allocation_available,
@@ -112,9 +136,9 @@ impl Plugin {
     }
 
     /// Begins to listen to its lists.
-    pub(super) async fn watch(&self) -> Result<Streaming<pb::ListAndWatchResponse>, CallError> {
-        let stream = self.client.clone().list_and_watch(pb::Empty {}).await;
-        Ok(stream.map_err(|status| refused(&status))?.into_inner())
+    pub(super) async fn watch(&self) -> Result<Streaming<Bytes>, CallError> {
+        let stream = self.client.listen("ListAndWatch", pb::Empty {}, MetadataMap::new());
+        stream.await.map_err(|status| refused(&status))
     }
 
     /// Which devices it would rather give.
@@ -131,9 +155,8 @@ impl Plugin {
                 allocation_size: i32::try_from(count).unwrap_or(i32::MAX),
             }],
         };
-        let mut client = self.client.clone();
-        let call = client.get_preferred_allocation(request);
-        let answer = bounded("GetPreferredAllocation", QUESTION_DEADLINE, call).await?;
+        let asked = self.ask("GetPreferredAllocation", QUESTION_DEADLINE, request);
+        let answer: pb::PreferredAllocationResponse = asked.await?;
         let first = answer.container_responses.into_iter().next();
         Ok(first.map(|of| of.device_i_ds.into_iter().collect()).unwrap_or_default())
     }
@@ -145,9 +168,7 @@ impl Plugin {
                 devices_ids: ids.iter().cloned().collect(),
             }],
         };
-        let mut client = self.client.clone();
-        let call = client.allocate(request);
-        let answer = bounded("Allocate", ALLOCATE_DEADLINE, call).await?;
+        let answer: pb::AllocateResponse = self.ask("Allocate", ALLOCATE_DEADLINE, request).await?;
         let Some(first) = answer.container_responses.first() else {
             return Err(CallError::Nothing(format!("{answer:?}")));
         };
@@ -162,9 +183,20 @@ impl Plugin {
         let request = pb::PreStartContainerRequest {
             devices_ids: ids.into_iter().collect(),
         };
-        let mut client = self.client.clone();
-        let call = client.pre_start_container(request);
-        bounded("PreStartContainer", PRE_START_DEADLINE, call).await.map(drop)
+        self.ask("PreStartContainer", PRE_START_DEADLINE, request).await
+    }
+
+    fn ask<A: Message + Default, Q: Message>(
+        &self,
+        call: &'static str,
+        deadline: Duration,
+        request: Q,
+    ) -> impl Future<Output = Result<A, CallError>> + Send + use<A, Q> {
+        let answer = self.client.call(call, request, Some(deadline));
+        answer.map_err(move |failure| match failure {
+            Failure::Status(status) => refused(&status),
+            Failure::Deadline => CallError::Deadline { call, deadline },
+        })
     }
 }
 
@@ -203,18 +235,6 @@ pub(super) fn devices(resource: &str, list: pb::ListAndWatchResponse) -> Result<
         );
     }
     Ok(devices)
-}
-
-async fn bounded<T>(
-    call: &'static str,
-    deadline: Duration,
-    reply: impl Future<Output = Result<Response<T>, Status>>,
-) -> Result<T, CallError> {
-    match tokio::time::timeout(deadline, reply).await {
-        Ok(Ok(response)) => Ok(response.into_inner()),
-        Ok(Err(status)) => Err(refused(&status)),
-        Err(_) => Err(CallError::Deadline { call, deadline }),
-    }
 }
 
 /// Messages are bounded: they go into events and statuses.

@@ -7,22 +7,27 @@ mod tests;
 use super::plugin::{CallError, Plugin, devices, refused};
 use super::{Devices, socket};
 use crate::plugin::{self as found, Handler, Refusal};
+use crate::rpc::{Methods, decoded};
+use crate::wake;
+use bytes::Bytes;
 use futures::FutureExt;
+use prost::Message;
 use proto::api::names::is_extended_resource;
 use proto::device_plugin as pb;
-use proto::device_plugin::registration_server::{Registration, RegistrationServer};
 use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tonic::codegen::Service;
-use tonic::{Request, Response, Status};
+use tonic::Status;
 
 /// The version plugins must have.
 pub(crate) const VERSION: &str = "v1beta1";
 const SOCKET: &str = "kubelet.sock";
+/// How often a plugin's lists are taken.
+const LISTS_EVERY: Duration = Duration::from_secs(1);
 /// How long until a socket that could not be made is tried again, as upstream's.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -83,7 +88,7 @@ impl Handler for Found {
     }
 
     fn deregister(&self, plugin: &found::Plugin) {
-        self.devices.deregister(&plugin.name);
+        self.devices.deregister(&plugin.name, &plugin.endpoint);
     }
 }
 
@@ -136,23 +141,27 @@ impl Devices {
         // Not before: names of those that cannot be are without end.
         self.metrics().registered(resource);
         let (shutdown, replaced) = (shutdown.clone(), connected.replaced.clone());
-        tokio::spawn(async move {
-            tokio::select! {
-                biased;
-                () = shutdown.cancelled() => {}
-                () = replaced.cancelled() => {}
-                error = listen(&connected, &plugin) => {
-                    let (resource, error) = (&connected.resource, error.to_string());
-                    tracing::error!(resource, error, "ListAndWatch ended unexpectedly for device plugin");
+        tokio::spawn(
+            async move {
+                tokio::select! {
+                    biased;
+                    () = shutdown.cancelled() => {}
+                    () = replaced.cancelled() => {}
+                    error = listen(&connected, &plugin) => {
+                        let (resource, error) = (&connected.resource, error.to_string());
+                        tracing::error!(resource, error, "ListAndWatch ended unexpectedly for device plugin");
+                    }
                 }
             }
-        });
+            .boxed(),
+        );
         Ok(())
     }
 
-    /// Ends what is there with the plugin of a resource: all its devices are ill from now on.
-    pub fn deregister(&self, resource: &str) {
-        self.cut(resource);
+    /// Ends what is there with the plugin of a resource at a socket: all its devices are ill from now on. One elsewhere that took its
+    /// place stays.
+    pub fn deregister(&self, resource: &str, socket: &Path) {
+        self.cut(resource, socket);
     }
 
     /// Who works with device plugins that put their socket into the directory of all plugins. They are listened to until `shutdown`.
@@ -168,14 +177,7 @@ impl Devices {
         loop {
             match begin(self.directory()) {
                 Ok(listener) => {
-                    let service = RegistrationServer::new(Registrar {
-                        devices: self.clone(),
-                        shutdown: shutdown.clone(),
-                    });
-                    let handler: socket::Handler = Arc::new(move |request| {
-                        let mut service = service.clone();
-                        service.call(request).map(socket::answered).boxed()
-                    });
+                    let handler = socket::handler(Registrar::methods(self.clone(), shutdown.clone()));
                     return socket::serve(listener, handler, shutdown).await;
                 }
                 Err(error) => {
@@ -192,23 +194,38 @@ impl Devices {
     }
 }
 
-/// Takes what a plugin lists, until it goes.
+/// Takes what a plugin lists, until it goes. Of lists that come faster than one in a while the newest counts: each is written to disk,
+/// and told to the API server.
 async fn listen(connected: &super::Connected, plugin: &Plugin) -> CallError {
     let mut lists = match plugin.watch().await {
         Ok(lists) => lists,
         Err(error) => return error,
     };
+    let (mut newest, mut due) = (None, Instant::now());
     loop {
-        let list = match lists.message().await {
-            Ok(Some(list)) => list,
-            Ok(None) => return refused(&Status::unavailable("the device plugin ended its list")),
-            Err(status) => return refused(&status),
+        let told = tokio::select! {
+            biased;
+            () = wake::at(newest.as_ref().map(|_| due)) => None,
+            told = lists.message() => Some(told),
         };
-        match devices(&connected.resource, list) {
-            Ok(devices) => connected.list(devices).await,
-            Err(error) => return error,
+        match (told, newest.take()) {
+            (Some(Ok(Some(list))), _) => newest = Some(list),
+            (Some(Ok(None)), _) => return refused(&Status::unavailable("the device plugin ended its list")),
+            (Some(Err(status)), _) => return refused(&status),
+            (None, Some(list)) => {
+                if let Err(error) = take(connected, list).await {
+                    return error;
+                }
+                due = Instant::now() + LISTS_EVERY;
+            }
+            (None, None) => {}
         }
     }
+}
+
+async fn take(connected: &super::Connected, list: Bytes) -> Result<(), CallError> {
+    let list = decoded(list).map_err(|status| refused(&status))?;
+    connected.list(devices(&connected.resource, list)?).await
 }
 
 /// Makes the directory as plugins expect it, without sockets of an earlier kubelet's plugins, which tells them to register again.
@@ -230,12 +247,19 @@ struct Registrar {
     shutdown: CancellationToken,
 }
 
-#[tonic::async_trait]
-impl Registration for Registrar {
-    async fn register(&self, request: Request<pb::RegisterRequest>) -> Result<Response<pb::Empty>, Status> {
-        let request = request.into_inner();
+impl Registrar {
+    fn methods(devices: Devices, shutdown: CancellationToken) -> Methods {
+        let registrar = Arc::new(Self { devices, shutdown });
+        Arc::new(move |path, request| {
+            let registrar = registrar.clone();
+            let answer = async move { registrar.register(decoded(request)?).await };
+            (path == "/v1beta1.Registration/Register").then(|| answer.boxed())
+        })
+    }
+
+    async fn register(&self, request: pb::RegisterRequest) -> Result<Vec<u8>, Status> {
         match self.try_register(&request).await {
-            Ok(()) => Ok(Response::new(pb::Empty {})),
+            Ok(()) => Ok(pb::Empty {}.encode_to_vec()),
             Err(error) => {
                 let resource = request.resource_name;
                 tracing::info!(resource, %error, "Bad registration request from device plugin");
@@ -243,9 +267,7 @@ impl Registration for Registrar {
             }
         }
     }
-}
 
-impl Registrar {
     async fn try_register(&self, request: &pb::RegisterRequest) -> Result<(), RegisterError> {
         if request.version != VERSION {
             return Err(RegisterError::Version(request.version.clone()));

@@ -1,6 +1,8 @@
 //! gRPC over unix sockets that are root's: what serves plugins' registrations and the PodResources API. Owns sockets and connections,
 //! knows of no service.
 
+use crate::rpc::{self, Methods};
+use futures::FutureExt;
 use futures::future::BoxFuture;
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
@@ -16,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use tonic::body::Body;
 
@@ -30,6 +32,10 @@ const SEND_BUFFER: usize = 64 << 10;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How often a silent peer is asked whether it is there, and how long it may take to say so.
 const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(20));
+
+/// How long a connection may stand before its first call, and without one afterwards: others wait for its place.
+const FIRST_CALL: Duration = Duration::from_secs(10);
+const NEXT_CALL: Duration = Duration::from_secs(120);
 
 /// Answers requests.
 pub(crate) type Handler = Arc<dyn Fn(Request<Incoming>) -> BoxFuture<'static, Response<Body>> + Send + Sync>;
@@ -66,14 +72,17 @@ pub(crate) async fn serve(listener: UnixListener, handler: Handler, shutdown: Ca
             continue;
         };
         let (handler, shutdown) = (handler.clone(), shutdown.clone());
-        tokio::spawn(async move {
-            let _place = place;
-            tokio::select! {
-                biased;
-                () = shutdown.cancelled() => {}
-                () = converse(stream, handler) => {}
+        tokio::spawn(
+            async move {
+                let _place = place;
+                tokio::select! {
+                    biased;
+                    () = shutdown.cancelled() => {}
+                    () = converse_while_used(stream, handler) => {}
+                }
             }
-        });
+            .boxed(),
+        );
     }
 }
 
@@ -88,6 +97,65 @@ async fn accept(
             tracing::warn!(%error, "a connection to a unix socket could not be accepted");
             None
         }
+    }
+}
+
+/// How many calls began on a connection, and how many have no answer yet.
+#[derive(Clone, Copy, Debug, Default)]
+struct Calls {
+    begun: u64,
+    now: usize,
+}
+
+/// One call under way.
+struct Call(watch::Sender<Calls>);
+
+impl Call {
+    fn begin(calls: &watch::Sender<Calls>) -> Self {
+        calls.send_modify(|calls| {
+            calls.begun += 1;
+            calls.now += 1;
+        });
+        Self(calls.clone())
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        self.0.send_modify(|calls| calls.now -= 1);
+    }
+}
+
+/// Answers on one connection until it ends, or is not used for too long.
+async fn converse_while_used(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, handler: Handler) {
+    let (calls, seen) = watch::channel(Calls::default());
+    let counted: Handler = Arc::new(move |request| {
+        let (call, answer) = (Call::begin(&calls), handler(request));
+        async move {
+            let _call = call;
+            answer.await
+        }
+        .boxed()
+    });
+    tokio::select! {
+        biased;
+        () = unused(seen) => tracing::debug!("a connection to a unix socket was not used, and is closed"),
+        () = converse(stream, counted) => {}
+    }
+}
+
+/// Waits until a connection was not used for too long.
+async fn unused(mut calls: watch::Receiver<Calls>) {
+    let (mut known, mut patience) = (0, FIRST_CALL);
+    loop {
+        match tokio::time::timeout(patience, calls.wait_for(|calls| calls.begun > known)).await {
+            Ok(Ok(calls)) => known = calls.begun,
+            _ => return,
+        }
+        if calls.wait_for(|calls| calls.now == 0).await.is_err() {
+            return;
+        }
+        patience = NEXT_CALL;
     }
 }
 
@@ -110,9 +178,10 @@ pub(crate) async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin + Send 
     }
 }
 
-/// What a service of the generated bindings is answered with: it cannot fail.
-pub(crate) fn answered(result: Result<Response<Body>, Infallible>) -> Response<Body> {
-    match result {
-        Ok(response) => response,
-    }
+/// Answers with these methods.
+pub(crate) fn handler(methods: Methods) -> Handler {
+    Arc::new(move |request| rpc::answer(methods.clone(), request).boxed())
 }
+
+#[cfg(test)]
+mod tests;

@@ -21,6 +21,11 @@ pub const RESOURCES_MAX: usize = 512;
 /// Devices of one resource.
 pub const DEVICES_MAX: usize = 1 << 16;
 
+/// What the devices of all resources may take together, bytes.
+pub const TOGETHER_MAX: usize = 16 << 20;
+/// What a device takes beside its name and its nodes, bytes.
+const DEVICE_BYTES: usize = 96;
+
 /// One device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Device {
@@ -52,6 +57,8 @@ pub struct Options {
 #[derive(Clone, Debug, Default)]
 struct Resource {
     devices: Arc<BTreeMap<String, Device>>,
+    /// What they take, bytes.
+    weight: usize,
     /// The connection to its plugin.
     connection: Option<u64>,
     /// Since when there is none.
@@ -125,6 +132,11 @@ pub struct News {
     pub health: bool,
 }
 
+fn weight(devices: &BTreeMap<String, Device>) -> usize {
+    let of = |(id, device): (&String, &Device)| DEVICE_BYTES + id.len() + device.nodes.len() * size_of::<i64>();
+    devices.iter().map(of).sum()
+}
+
 /// Everything the node knows of devices.
 #[derive(Clone, Debug, Default)]
 pub struct State {
@@ -165,12 +177,20 @@ impl State {
         true
     }
 
+    /// Whether there is room for a resource's devices beside all others'.
+    pub fn has_room(&self, name: &str, devices: &BTreeMap<String, Device>) -> bool {
+        let others = self.resources.iter().filter(|(other, _)| *other != name);
+        let taken: usize = others.map(|(_, resource)| resource.weight).sum();
+        taken + weight(devices) <= TOGETHER_MAX
+    }
+
     /// A plugin lists its devices. Nothing where another answers by now.
     pub fn list(&mut self, name: &str, connection: u64, devices: BTreeMap<String, Device>) -> Option<News> {
         let resource = self.resources.get_mut(name)?;
         if resource.connection != Some(connection) {
             return None;
         }
+        resource.weight = weight(&devices);
         let old = std::mem::replace(&mut resource.devices, Arc::new(devices));
         let new = resource.devices.clone();
         let given = self.pods.of_resource(name);

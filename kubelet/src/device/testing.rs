@@ -24,7 +24,7 @@ pub(crate) struct Script {
     pub(crate) answers: Vec<pb::ContainerAllocateResponse>,
     /// Why it refuses.
     pub(crate) refuses: Option<String>,
-    /// It never answers an allocation.
+    /// It never answers which it prefers, or an allocation.
     pub(crate) hangs: bool,
 }
 
@@ -102,7 +102,7 @@ impl Sample {
         let service = DevicePluginServer::new(self.clone());
         Arc::new(move |request| {
             let mut service = service.clone();
-            service.call(request).map(socket::answered).boxed()
+            async move { service.call(request).await.unwrap_or_else(|never| match never {}) }.boxed()
         })
     }
 
@@ -180,6 +180,9 @@ impl DevicePlugin for Sample {
             asked.available_device_i_ds.join(","),
             asked.must_include_device_i_ds.join(",")
         ));
+        if script.hangs {
+            std::future::pending::<()>().await;
+        }
         Ok(Response::new(pb::PreferredAllocationResponse {
             container_responses: vec![pb::ContainerPreferredAllocationResponse {
                 device_i_ds: script.preferred.unwrap_or_default(),

@@ -2,7 +2,7 @@
 
 use super::draft::Plan;
 use super::give::DeviceError;
-use super::testing::{Sample, device, env, well};
+use super::testing::{Sample, device, env, until, well};
 use super::*;
 use crate::metrics::Metrics;
 use crate::pinning::hint::Hint;
@@ -238,4 +238,21 @@ async fn a_damaged_file_gives_nobody_anything_and_is_replaced() {
     Sample::new(well(&["a"])).register(&devices, R).await;
     devices.kept().await.expect("kept");
     checkpoint::read(&std::fs::read(&path).expect("reads")).expect("sound");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plugin_that_changes_its_mind_all_the_time_is_heard_once_a_second() {
+    let directory = tempfile::tempdir().expect("temp dir");
+    let devices = open(&directory);
+    let plugin = Sample::new(well(&["a"]));
+    plugin.register(&devices, R).await;
+    let before = *devices.news().borrow();
+    for turn in 0..100 {
+        plugin.lists(vec![device("a", turn % 2 == 0, &[])]);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let heard = *devices.news().borrow() - before;
+    assert!((1..=3).contains(&heard), "two seconds: {heard}");
+    plugin.lists(well(&["a", "b", "c"]));
+    until(&devices, |devices| devices.capacity().capacity.get(R) == Some(&3)).await;
 }

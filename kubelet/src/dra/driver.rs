@@ -4,29 +4,37 @@ use super::HealthBoard;
 use super::health::{Report, State};
 use crate::metrics::DraMetrics;
 use crate::plugin::{Connections, Plugin, channel};
+use crate::rpc::{Client, Failure, decoded};
 use crate::wake;
-use proto::dra::health::dra_resource_health_client::DraResourceHealthClient;
+use bytes::Bytes;
+use prost::Message;
 use proto::dra::health::{DeviceHealth, HealthStatus, NodeWatchResourcesRequest, NodeWatchResourcesResponse};
-use proto::dra::v1::dra_plugin_client::DraPluginClient as V1;
 use proto::dra::v1::{
     Claim, NodePrepareResourcesRequest, NodePrepareResourcesResponse, NodeUnprepareResourcesRequest,
     NodeUnprepareResourcesResponse,
 };
-use proto::dra::v1beta1::dra_plugin_client::DraPluginClient as V1beta1;
 use std::path::PathBuf;
 use std::time::Duration;
 use tokio::time::Instant;
+use tonic::metadata::MetadataMap;
 use tonic::transport::Channel;
-use tonic::{Code, Response, Status, Streaming};
+use tonic::{Code, Status, Streaming};
 
 /// How long a call may take (kubelet contract §8).
 const CALL: Duration = Duration::from_secs(45);
-/// The wait before a stream that ended is begun again; it doubles while none begins.
+/// The wait before a stream that ended is begun again, which is also what connects again. It is so short for as long as a driver that is
+/// back keeps its ResourceSlices, and doubles from then on.
 const STREAM_AGAIN: Duration = Duration::from_secs(5);
-/// The longest.
-const STREAM_AGAIN_MAX: Duration = Duration::from_secs(80);
+/// How often it doubles.
+const DOUBLINGS: u32 = 4;
 /// The largest answer that is read, bytes.
 const ANSWER_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// How long is waited before the next try after so many that failed. Pure.
+fn again(failed: u32) -> Duration {
+    let soon = u32::try_from(super::wipe::AWAY.as_secs() / STREAM_AGAIN.as_secs()).unwrap_or_default();
+    STREAM_AGAIN * (1 << failed.saturating_sub(soon).min(DOUBLINGS))
+}
 
 /// The services drivers may have, the best first.
 const SERVICES: [(&str, Service); 2] = [("v1.DRAPlugin", Service::V1), ("v1beta1.DRAPlugin", Service::V1beta1)];
@@ -71,12 +79,12 @@ impl Service {
         })
     }
 
-    fn method(self, method: &str) -> String {
-        let version = match self {
-            Self::V1 => "v1",
-            Self::V1beta1 => "v1beta1",
-        };
-        format!("/k8s.io.kubelet.pkg.apis.dra.{version}.DRAPlugin/{method}")
+    /// Its name in calls.
+    fn name(self) -> &'static str {
+        match self {
+            Self::V1 => "k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin",
+            Self::V1beta1 => "k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin",
+        }
     }
 }
 
@@ -109,54 +117,25 @@ impl Driver {
     }
 
     pub(super) async fn prepare(&self, claims: Vec<Claim>) -> Result<NodePrepareResourcesResponse, Status> {
-        let request = NodePrepareResourcesRequest { claims };
-        let call = async {
-            let channel = self.channel.clone();
-            match self.service {
-                Service::V1 => {
-                    let mut client = V1::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX);
-                    client.node_prepare_resources(request).await
-                }
-                Service::V1beta1 => {
-                    let mut client = V1beta1::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX);
-                    client.node_prepare_resources(request).await
-                }
-            }
-        };
-        self.bounded("NodePrepareResources", call).await
+        self.ask("NodePrepareResources", NodePrepareResourcesRequest { claims })
+            .await
     }
 
     pub(super) async fn unprepare(&self, claims: Vec<Claim>) -> Result<NodeUnprepareResourcesResponse, Status> {
-        let request = NodeUnprepareResourcesRequest { claims };
-        let call = async {
-            let channel = self.channel.clone();
-            match self.service {
-                Service::V1 => {
-                    let mut client = V1::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX);
-                    client.node_unprepare_resources(request).await
-                }
-                Service::V1beta1 => {
-                    let mut client = V1beta1::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX);
-                    client.node_unprepare_resources(request).await
-                }
-            }
-        };
-        self.bounded("NodeUnprepareResources", call).await
+        self.ask("NodeUnprepareResources", NodeUnprepareResourcesRequest { claims })
+            .await
     }
 
-    async fn bounded<T>(
-        &self,
-        method: &str,
-        call: impl Future<Output = Result<Response<T>, Status>>,
-    ) -> Result<T, Status> {
+    /// Calls a method of the service, whose messages are the same in all its versions.
+    async fn ask<A: Message + Default>(&self, method: &str, request: impl Message) -> Result<A, Status> {
         let begun = Instant::now();
-        let answer = match tokio::time::timeout(CALL, call).await {
-            Ok(answer) => answer.map(Response::into_inner),
-            Err(_) => Err(Status::deadline_exceeded("context deadline exceeded")),
-        };
+        let service = self.service.name();
+        let client = Client::new(self.channel.clone(), service, ANSWER_BYTES_MAX);
+        let answer = client.call(method, request, Some(CALL)).await;
+        let answer = answer.map_err(Failure::into_status);
         let code = answer.as_ref().err().map_or(Code::Ok, Status::code);
         let code = crate::runtime::code_name(code);
-        let method = self.service.method(method);
+        let method = format!("/{service}/{method}");
         self.metrics.called(&self.name, method, code, begun.elapsed());
         answer
     }
@@ -175,14 +154,15 @@ impl Driver {
     /// Asks for the stream again and again: the request is also what connects. A driver without it is asked again when its connection
     /// broke.
     async fn hear(&self, board: &HealthBoard) {
-        let mut wait = STREAM_AGAIN;
+        let mut failed = 0;
         loop {
-            let mut client = DraResourceHealthClient::new(self.channel.clone());
+            let client = Client::new(self.channel.clone(), "v1alpha1.DRAResourceHealth", ANSWER_BYTES_MAX);
+            let opening = client.listen("NodeWatchResources", NodeWatchResourcesRequest {}, MetadataMap::new());
             // Nobody promises that a driver says anything before it has something to say, so that this has no deadline.
-            match client.node_watch_resources(NodeWatchResourcesRequest {}).await {
+            match opening.await {
                 Ok(stream) => {
-                    wait = STREAM_AGAIN;
-                    let ended = self.take_all(stream.into_inner(), board).await;
+                    failed = 0;
+                    let ended = self.take_all(stream, board).await;
                     tracing::info!(
                         driver = self.name,
                         error = ended.map(|status| status.to_string()),
@@ -191,7 +171,7 @@ impl Driver {
                     board.clear(&self.name);
                 }
                 Err(status) if status.code() == Code::Unimplemented => {
-                    wait = STREAM_AGAIN;
+                    failed = 0;
                     let mut connections = self.connections.subscribe();
                     drop(connections.wait_for(|count| *count == 0).await);
                 }
@@ -199,13 +179,13 @@ impl Driver {
                     tracing::debug!(driver = self.name, %status, "a driver's stream of health does not begin");
                 }
             }
-            tokio::time::sleep(wait).await;
-            wait = (wait * 2).min(STREAM_AGAIN_MAX);
+            tokio::time::sleep(again(failed)).await;
+            failed = failed.saturating_add(1);
         }
     }
 
     /// Takes reports until the stream ends.
-    async fn take_all(&self, mut stream: Streaming<NodeWatchResourcesResponse>, board: &HealthBoard) -> Option<Status> {
+    async fn take_all(&self, mut stream: Streaming<Bytes>, board: &HealthBoard) -> Option<Status> {
         loop {
             let expiry = board.until_expiry(&self.name);
             let told = tokio::select! {
@@ -217,7 +197,10 @@ impl Driver {
                 }
             };
             match told {
-                Ok(Some(told)) => board.take(&self.name, told.devices.into_iter().map(report).collect()),
+                Ok(Some(told)) => match decoded::<NodeWatchResourcesResponse>(told) {
+                    Ok(told) => board.take(&self.name, told.devices.into_iter().map(report).collect()),
+                    Err(status) => return Some(status),
+                },
                 Ok(None) => return None,
                 Err(status) => return Some(status),
             }
@@ -244,6 +227,24 @@ fn report(told: DeviceHealth) -> Report {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_driver_that_is_back_is_found_before_its_slices_go() {
+        let tries = (0..).scan(Duration::ZERO, |at, failed| {
+            *at += again(failed);
+            Some(*at)
+        });
+        let away = crate::dra::wipe::AWAY;
+        let last = tries.take_while(|at| *at < away).last().expect("some");
+        assert!(
+            away - last <= STREAM_AGAIN,
+            "the last try before they go is at {last:?}"
+        );
+        let longest: Vec<u64> = [6, 7, 8, 9, 10, 11, u32::MAX]
+            .map(|failed| again(failed).as_secs())
+            .into();
+        assert_eq!(longest, [5, 10, 20, 40, 80, 80, 80]);
+    }
 
     #[test]
     fn the_newest_service_is_chosen_whatever_the_order() {

@@ -5,6 +5,7 @@ use super::driver::{Driver, Service};
 use super::{DraError, HealthBoard};
 use crate::metrics::DraMetrics;
 use crate::plugin::{Handler, Plugin, Refusal};
+use futures::FutureExt;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
@@ -29,15 +30,18 @@ struct Inner {
     held: Mutex<BTreeMap<String, Vec<Instance>>>,
     /// Drivers that were registered here, and whether one can be asked now.
     usable: watch::Sender<BTreeMap<String, bool>>,
+    /// Whether somebody does something about drivers that are gone, and has them forgotten then.
+    wiped: bool,
     board: HealthBoard,
     metrics: DraMetrics,
 }
 
 impl Drivers {
-    pub(super) fn new(board: HealthBoard, metrics: DraMetrics) -> Self {
+    pub(super) fn new(wiped: bool, board: HealthBoard, metrics: DraMetrics) -> Self {
         Self(Arc::new(Inner {
             held: Mutex::default(),
             usable: watch::Sender::default(),
+            wiped,
             board,
             metrics,
         }))
@@ -106,7 +110,7 @@ impl Drivers {
                 Self(inner).note(name);
             }
         };
-        let task = tokio::spawn(async move { attended.attend(note, &board).await });
+        let task = tokio::spawn(async move { attended.attend(note, &board).await }.boxed());
         held.entry(plugin.name.clone()).or_default().push(Instance {
             driver,
             _task: AbortOnDropHandle::new(task),
@@ -148,6 +152,9 @@ impl Handler for Drivers {
             }
         }
         drop(held);
-        self.note(&plugin.name);
+        match self.0.wiped {
+            true => self.note(&plugin.name),
+            false => self.forget(&plugin.name),
+        }
     }
 }

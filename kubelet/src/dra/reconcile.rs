@@ -34,29 +34,71 @@ pub async fn run(parts: Arc<Parts>, pods: watch::Receiver<Pods>, shutdown: Cance
 
 async fn turn(parts: &Parts, pods: &watch::Receiver<Pods>) {
     let known = pods.borrow().clone();
-    if !known.complete {
+    // Before the runtime was ever listed nobody knows what runs.
+    if !known.complete || !parts.pleg.has_listed() {
         return;
     }
-    let is_desired = |uid: &PodUid| known.desired.contains_key(uid);
-    // One that a worker has is the worker's until it is past that step.
-    let worked_at = |uid: &PodUid| parts.pods.by_uid(uid).map(|pod| pod.ended);
-    for uid in left(&parts.dra, is_desired, worked_at) {
+    let running = parts.pleg.known();
+    let fate = |uid: &PodUid| Fate {
+        is_desired: known.desired.contains_key(uid),
+        runs: running.borrow().contains(uid),
+        worked_at: parts.pods.by_uid(uid).map(|pod| pod.ended),
+    };
+    for uid in left(&parts.dra, fate) {
         if let Err(error) = parts.dra.unprepare(&uid).await {
             tracing::warn!(pod = uid, %error, "claims of a pod that is gone are not let go of yet, trying again");
         }
     }
 }
 
-/// The pods that use claims and that nobody will let go for; `worked_at` tells of one with a worker whether it has ended.
-fn left(
-    dra: &Dra,
-    is_desired: impl Fn(&PodUid) -> bool,
-    worked_at: impl Fn(&PodUid) -> Option<bool>,
-) -> BTreeSet<String> {
+/// What is known of a pod that uses claims.
+#[derive(Clone, Copy, Debug)]
+struct Fate {
+    /// A source has it.
+    is_desired: bool,
+    /// The runtime has something of it: it may use the devices until that was looked at and ended.
+    runs: bool,
+    /// With a worker, whether that has ended it: until it is past that step the claims are its own to let go of.
+    worked_at: Option<bool>,
+}
+
+impl Fate {
+    /// Whether nobody else will let go of the claims. Pure.
+    fn is_left(self) -> bool {
+        match self.worked_at {
+            Some(ended) => ended,
+            None => !self.is_desired && !self.runs,
+        }
+    }
+}
+
+/// The pods that use claims and that nobody will let go for.
+fn left(dra: &Dra, fate: impl Fn(&PodUid) -> Fate) -> BTreeSet<String> {
     let mut pods = dra.held().claims.pods();
-    pods.retain(|uid| {
-        let uid = PodUid::from(uid.as_str());
-        worked_at(&uid).unwrap_or_else(|| !is_desired(&uid))
-    });
+    pods.retain(|uid| fate(&PodUid::from(uid.as_str())).is_left());
     pods
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn claims_of_what_may_run_are_kept() {
+        for (is_desired, runs, worked_at, left) in [
+            (false, false, None, true),
+            (true, false, None, false),
+            // An orphan at which a look failed: nobody has ended it.
+            (false, true, None, false),
+            (false, true, Some(false), false),
+            (true, true, Some(true), true),
+        ] {
+            let fate = Fate {
+                is_desired,
+                runs,
+                worked_at,
+            };
+            assert_eq!(fate.is_left(), left, "{fate:?}");
+        }
+    }
 }

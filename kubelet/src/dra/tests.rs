@@ -377,3 +377,29 @@ async fn slices_of_a_driver_go_once_it_is_away_for_a_while() {
     stop.cancel();
     assert!(wiping.now_or_never().is_none_or(|ended| ended.is_ok()));
 }
+
+#[tokio::test]
+async fn a_driver_that_is_gone_is_remembered_only_for_its_slices() {
+    for (client, remembered) in [(None, 0), (Some(()), 1)] {
+        let node = Node::new();
+        let given = Given {
+            client: client.map(|()| kube::Client::new(tower::service_fn(never), "ns")),
+            node: "node-a".to_owned(),
+            clock: Arc::new(SystemClock),
+            metrics: node.metrics.dra.clone(),
+        };
+        let dra = Dra::open(node.dir.path(), given);
+        let plugin = crate::plugin::Plugin {
+            name: "a.example".into(),
+            endpoint: node.dir.path().join("nobody.sock"),
+            versions: vec!["v1.DRAPlugin".into()],
+        };
+        dra.handler().register(&plugin).await.expect("registered");
+        dra.handler().deregister(&plugin);
+        assert_eq!(dra.drivers.usable().borrow().len(), remembered);
+    }
+}
+
+async fn never(_: http::Request<Body>) -> Result<Response<Body>, Infallible> {
+    std::future::pending().await
+}

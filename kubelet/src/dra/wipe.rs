@@ -4,6 +4,7 @@
 use super::drivers::Drivers;
 use crate::wake;
 use client::Backoff;
+use futures::FutureExt;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::task::{AbortHandle, JoinSet};
@@ -11,7 +12,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// How long a driver may be away before its slices go.
-const AWAY: Duration = Duration::from_secs(30);
+pub(super) const AWAY: Duration = Duration::from_secs(30);
 /// How long one deletion may take.
 const DELETE: Duration = Duration::from_secs(30);
 
@@ -27,7 +28,7 @@ pub(super) async fn run(client: kube::Client, node: String, drivers: Drivers, sh
     let mut usable = drivers.usable();
     let mut away: BTreeMap<String, Absence> = BTreeMap::new();
     let mut tasks = JoinSet::new();
-    tasks.spawn(wipe(client.clone(), node.clone(), String::new()));
+    tasks.spawn(wipe(client.clone(), node.clone(), String::new()).boxed());
     loop {
         let known = usable.borrow_and_update().clone();
         away.retain(|name, absence| {
@@ -44,7 +45,7 @@ pub(super) async fn run(client: kube::Client, node: String, drivers: Drivers, sh
                 && *since + AWAY <= now
             {
                 tracing::info!(driver = name, "a DRA driver is gone, and its ResourceSlices go");
-                let task = tasks.spawn(wipe(client.clone(), node.clone(), name.clone()));
+                let task = tasks.spawn(wipe(client.clone(), node.clone(), name.clone()).boxed());
                 *absence = Absence::Wiping(task);
             }
         }

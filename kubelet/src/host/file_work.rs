@@ -4,6 +4,9 @@
 //! when it is over. So a file system that hangs costs one thread for each key, not one for each try, and two jobs never
 //! work on one pod's files at once. Owns the keys that are busy, nothing else.
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -18,6 +21,9 @@ pub enum WorkError {
     #[error("the task that did the file work ended early")]
     Lost,
 }
+
+type Anything = Box<dyn Any + Send>;
+type Job = Box<dyn FnOnce() -> Anything + Send>;
 
 /// Runs jobs. Clones share the keys.
 #[derive(Clone, Debug)]
@@ -36,12 +42,18 @@ impl FileWork {
     }
 
     /// Runs a job once the one before it with the same key is over. A job that was not begun by the deadline is not run.
-    pub async fn run<T: Send + 'static>(
+    pub fn run<T: Send + 'static, F: FnOnce() -> T + Send + 'static>(
         &self,
         key: &str,
-        job: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, WorkError> {
-        let turn = self.turn(key);
+        job: F,
+    ) -> impl Future<Output = Result<T, WorkError>> + Send + use<T, F> {
+        // What waits is the same whatever the job is and gives.
+        let done = self.run_any(key, Box::new(move || Box::new(job())));
+        done.map(|done| done?.downcast().map(|result| *result).map_err(|_| WorkError::Lost))
+    }
+
+    fn run_any(&self, key: &str, job: Job) -> BoxFuture<'static, Result<Anything, WorkError>> {
+        let (turn, deadline) = (self.turn(key), self.deadline);
         let work = async move {
             let turn = turn.lock_owned().await;
             let done = client::blocking::spawn(move || {
@@ -50,8 +62,11 @@ impl FileWork {
             });
             done.await.map_err(|_| WorkError::Lost)
         };
-        let waited = tokio::time::timeout(self.deadline, work).await;
-        waited.unwrap_or(Err(WorkError::Overdue))
+        let waited = async move {
+            let waited = tokio::time::timeout(deadline, work).await;
+            waited.unwrap_or(Err(WorkError::Overdue))
+        };
+        waited.boxed()
     }
 
     fn turn(&self, key: &str) -> Arc<tokio::sync::Mutex<()>> {

@@ -419,11 +419,14 @@ impl Plugin {
                 let clock = clock.clone();
                 // A task: who asked may have gone when the plugin answers. A runtime that ends drops it here, under this lock,
                 // which its end takes: so that is made by its first turn.
-                let answered = tokio::spawn(async move {
-                    let _ends = Ends(plugin.clone(), own_key);
-                    let answer = plugin.run_once(&repository, &account).await?;
-                    Some(plugin.keep(answer, repository, owner, clock.now()))
-                });
+                let answered = tokio::spawn(
+                    async move {
+                        let _ends = Ends(plugin.clone(), own_key);
+                        let answer = plugin.run_once(&repository, &account).await?;
+                        Some(plugin.keep(answer, repository, owner, clock.now()))
+                    }
+                    .boxed(),
+                );
                 answered.map(|ended| ended.ok().flatten()).boxed().shared()
             };
             under_way.entry(key).or_insert_with(begin).clone()

@@ -140,7 +140,7 @@ impl Puller {
                 let pull = self
                     .clone()
                     .run(key.clone(), number, unwanted, credentials.to_vec(), sandbox);
-                let finished = tokio::spawn(pull)
+                let finished = tokio::spawn(pull.boxed())
                     .map(|ended| ended.unwrap_or_else(|error| Err(failed(Code::Internal, &error.to_string()))));
                 let waiting = finished.boxed().shared();
                 let entry = Entry {

@@ -2,6 +2,7 @@
 //!
 //! Owns which task is which. A task that ends by itself has nothing to do here; one that panics ends the kubelet, which is started anew.
 
+use futures::FutureExt;
 use std::collections::BTreeMap;
 use tokio::task::{Id, JoinSet};
 
@@ -15,7 +16,8 @@ pub(super) struct Tasks {
 impl Tasks {
     /// Begins one.
     pub(super) fn spawn(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
-        let id = self.set.spawn(task).id();
+        // Boxed, so that what carries a task is there once.
+        let id = self.set.spawn(task.boxed()).id();
         self.names.insert(id, name);
     }
 

@@ -30,6 +30,11 @@ impl Startup {
         self.tried.get_or_insert(now);
     }
 
+    /// Whether the node was not registered yet in this kubelet's life.
+    pub(super) fn is_first(&self) -> bool {
+        self.registered.is_none()
+    }
+
     /// The node is registered; the first time counts. Of a node whose object was there before nothing is told: its start is long over.
     pub(super) fn registered(&mut self, is_new: bool, now: Timestamp) {
         self.over |= !is_new && self.registered.is_none();

@@ -457,3 +457,37 @@ async fn until_described(descriptions: &mut Description, what: &str, test: impl 
     let seen = tokio::time::timeout(Duration::from_secs(60), seen).await;
     seen.unwrap_or_else(|_| panic!("never told of {what}"))
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_somebody_makes_anew_keeps_what_it_says_of_extended_resources() {
+    let server = Arc::new(Mutex::new(Server::default()));
+    let AtWork {
+        dir: _dir,
+        runtime: _,
+        status: _status,
+        stop,
+        task,
+        ..
+    } = AtWork::begin(&server);
+    until(&server, "registered", |s| !s.patches.is_empty()).await;
+    {
+        let mut server = server.lock().expect("lock");
+        server.show("DELETED");
+        let node = server.node.as_mut().expect("a node");
+        node["metadata"]["uid"] = "n-2".into();
+        node["metadata"]["resourceVersion"] = "1000".into();
+        node["status"]["capacity"]["example.com/gpu"] = "3".into();
+        server.patches.clear();
+        server.show("ADDED");
+    }
+    until(&server, "registered again, its status written", |s| {
+        !s.patches.is_empty()
+    })
+    .await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let patches = server.lock().expect("lock").patches.clone();
+    let zero = |patch: &&Value| patch["status"]["capacity"]["example.com/gpu"] == "0";
+    assert_eq!(patches.iter().find(zero), None);
+    stop.cancel();
+    task.await.expect("ended");
+}

@@ -1,8 +1,8 @@
 //! Calls to plugins over their sockets. Every one has a deadline, and what comes back a bound.
 
 use super::Plugin;
+use crate::rpc::{Client, Failure};
 use hyper_util::rt::TokioIo;
-use proto::plugin_registration::registration_client::RegistrationClient;
 use proto::plugin_registration::{InfoRequest, PluginInfo, RegistrationStatus};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,6 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixStream;
 use tokio::sync::watch;
 use tokio::time::Instant;
-use tonic::Status;
 use tonic::transport::{Channel, Endpoint, Uri};
 
 /// How long a plugin may take until it takes a connection (kubelet contract §8).
@@ -86,7 +85,7 @@ impl AsyncWrite for Counted {
 
 /// A plugin that said who it is.
 pub(super) struct Registrant {
-    client: RegistrationClient<Channel>,
+    client: Client,
     /// Its type.
     pub(super) kind: String,
     /// Itself.
@@ -103,10 +102,10 @@ pub(super) async fn ask(socket: PathBuf) -> Result<Registrant, String> {
         .await
         .map_err(|error| format!("RegisterPlugin error -- dial failed at socket {place}, err: {error}"))?;
     let channel = channel(&socket, Connections::default());
-    let mut client = RegistrationClient::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX);
-    let asked = bounded(GET_INFO, client.get_info(InfoRequest {})).await;
-    let info = asked.map_err(|status| {
-        let error = told(&status);
+    let client = Client::new(channel, "pluginregistration.Registration", ANSWER_BYTES_MAX);
+    let asked = client.call("GetInfo", InfoRequest {}, Some(GET_INFO)).await;
+    let info = asked.map_err(|failure| {
+        let error = told(failure);
         format!("RegisterPlugin error -- failed to get plugin info using RPC GetInfo at socket {place}, err: {error}")
     })?;
     let PluginInfo {
@@ -135,13 +134,13 @@ impl Registrant {
     ///
     /// # Errors
     /// It does not hear it.
-    pub(super) async fn tell(&mut self, error: Option<&str>) -> Result<(), String> {
+    pub(super) async fn tell(&self, error: Option<&str>) -> Result<(), String> {
         let status = RegistrationStatus {
             plugin_registered: error.is_none(),
             error: error.unwrap_or_default().to_owned(),
         };
-        let told = bounded(NOTIFY, self.client.notify_registration_status(status)).await;
-        told.map(drop).map_err(|status| self::told(&status))
+        let told = self.client.call("NotifyRegistrationStatus", status, Some(NOTIFY));
+        told.await.map_err(self::told)
     }
 }
 
@@ -161,18 +160,9 @@ async fn dial(socket: &Path) -> Result<(), io::Error> {
     }
 }
 
-async fn bounded<T>(
-    deadline: Duration,
-    reply: impl Future<Output = Result<tonic::Response<T>, Status>>,
-) -> Result<T, Status> {
-    match tokio::time::timeout(deadline, reply).await {
-        Ok(answer) => answer.map(tonic::Response::into_inner),
-        Err(_) => Err(Status::deadline_exceeded("context deadline exceeded")),
-    }
-}
-
 /// A failed call as users read it.
-fn told(status: &Status) -> String {
+fn told(failure: Failure) -> String {
+    let status = failure.into_status();
     let code = crate::runtime::code_name(status.code());
     format!("rpc error: code = {code} desc = {}", status.message())
 }

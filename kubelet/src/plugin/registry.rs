@@ -5,6 +5,7 @@ use super::plan::{Record, State, plan, wait};
 use super::sockets::{Identity, Watcher};
 use super::{CSI, Handler, Plugin, client};
 use crate::wake;
+use futures::FutureExt;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -116,7 +117,7 @@ impl Registry {
             });
             record.state = State::Registering;
             let task = register(path.clone(), self.handlers.clone());
-            self.tasks.spawn(async move { (path, task.await) });
+            self.tasks.spawn(async move { (path, task.await) }.boxed());
         }
         plan.wake_at
     }
@@ -160,7 +161,7 @@ async fn register(socket: PathBuf, handlers: Arc<Handlers>) -> Outcome {
         error: Some(error),
     };
     let place = socket.display().to_string();
-    let mut registrant = match client::ask(socket).await {
+    let registrant = match client::ask(socket).await {
         Ok(registrant) => registrant,
         Err(error) => return failed(error),
     };

@@ -32,6 +32,7 @@ use crate::reason;
 use crate::runtime::observed::ObservedPod;
 use crate::volume::{Ending, HostVolume};
 use crate::wake;
+use futures::FutureExt;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use std::collections::BTreeMap;
@@ -178,7 +179,8 @@ impl Worker {
         let mut garbage = self.shared.parts.garbage.subscribe();
         let has_claims = crate::dra::has_claims(&self.desired.borrow().pod);
         let mut health = has_claims.then(|| self.shared.parts.dra.health_changes());
-        let mut devices = self.shared.parts.devices.news();
+        let has_devices = crate::device::may_have(&self.desired.borrow().pod);
+        let mut devices = has_devices.then(|| self.shared.parts.devices.news());
         let mut remembered = false;
         loop {
             let desired = self.desired.borrow_and_update().clone();
@@ -218,7 +220,7 @@ impl Worker {
                 () = host_ips.changed() => {}
                 Ok(()) = garbage.changed() => {}
                 () = told_of(&mut health) => {}
-                Ok(()) = devices.changed() => {}
+                () = told_of(&mut devices) => {}
                 () = wake::after(wake) => {}
             }
         }
@@ -434,7 +436,7 @@ impl Worker {
             ending: self.state.termination().map(Termination::mark),
         };
         let work = self.shared.executor.clone().run(subject, operation.clone());
-        let task = self.tasks.spawn(work);
+        let task = self.tasks.spawn(work.boxed());
         self.running.insert(operation.key(), Running { task, grace_ends });
     }
 

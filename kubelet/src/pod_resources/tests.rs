@@ -194,7 +194,7 @@ async fn it_is_called_so_often_and_no_oftener() {
     let lister = Lister {
         metrics: node.parts.metrics.pod_resources.clone(),
         parts: node.parts.clone(),
-        bucket: Arc::new(Mutex::new(Bucket::new(RATE))),
+        bucket: Mutex::new(Bucket::new(RATE)),
     };
     let calls: Vec<bool> = (0..12).map(|_| lister.enter().is_ok()).collect();
     assert_eq!(calls.iter().filter(|passed| **passed).count(), 10);

@@ -2,15 +2,18 @@
 
 use super::check::{Report, dial_error};
 use super::http::AGENT;
+use crate::rpc::Client;
 use hyper_util::rt::TokioIo;
-use proto::health::HealthCheckRequest;
 use proto::health::health_check_response::ServingStatus;
-use proto::health::health_client::HealthClient;
+use proto::health::{HealthCheckRequest, HealthCheckResponse};
 use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Code, Status};
+
+/// The largest answer that is read, bytes.
+const ANSWER_BYTES_MAX: usize = 4 << 20;
 
 /// Asks the server at `address` after a service; the whole of it takes at most `limit`.
 pub(super) async fn ask(address: &str, service: &str, limit: Duration) -> Report {
@@ -30,11 +33,11 @@ pub(super) async fn ask(address: &str, service: &str, limit: Duration) -> Report
     let request = HealthCheckRequest {
         service: service.to_owned(),
     };
-    let mut client = HealthClient::new(channel);
-    match timeout_at(deadline, client.check(request)).await {
-        Ok(Ok(response)) => judge(response.into_inner().status),
-        Ok(Err(status)) => Report::failed(refusal(&status, seconds)),
-        Err(_) => Report::failed(format!("timeout: health rpc did not complete within {seconds}s")),
+    let client = Client::new(channel, "grpc.health.v1.Health", ANSWER_BYTES_MAX);
+    let left = deadline.saturating_duration_since(Instant::now());
+    match client.call("Check", request, Some(left)).await {
+        Ok(HealthCheckResponse { status }) => judge(status),
+        Err(failure) => Report::failed(refusal(&failure.into_status(), seconds)),
     }
 }
 
@@ -82,7 +85,6 @@ fn refusal(status: &Status, seconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proto::health::HealthCheckResponse;
     use proto::health::health_server::{Health, HealthServer};
     use tokio::net::TcpListener;
     use tonic::{Request, Response};

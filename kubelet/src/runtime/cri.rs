@@ -16,17 +16,18 @@ use super::{
 };
 use crate::host::FileWork;
 use crate::id::{ContainerId, PodUid, SandboxId};
+use crate::rpc::{Client, Failure};
 use async_trait::async_trait;
+use futures::TryFutureExt;
 use futures::stream::BoxStream;
 use hyper_util::rt::TokioIo;
+use prost::Message;
 use proto::cri as pb;
-use proto::cri::image_service_client::ImageServiceClient;
-use proto::cri::runtime_service_client::RuntimeServiceClient;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint, Uri};
-use tonic::{Code, Response, Status};
+use tonic::{Code, Status};
 
 /// The largest message either side may send, bytes.
 const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -46,8 +47,8 @@ pub enum EndpointError {
 #[derive(Clone, Debug)]
 pub struct CriRuntime {
     channel: Channel,
-    runtime: RuntimeServiceClient<Channel>,
-    images: ImageServiceClient<Channel>,
+    runtime: Service,
+    images: Service,
     timeout: Duration,
     /// What containers leave behind in files, by container.
     files: FileWork,
@@ -64,12 +65,8 @@ impl CriRuntime {
             _ => channel.clone(),
         };
         Ok(Self {
-            runtime: RuntimeServiceClient::new(channel.clone())
-                .max_decoding_message_size(MESSAGE_BYTES_MAX)
-                .max_encoding_message_size(MESSAGE_BYTES_MAX),
-            images: ImageServiceClient::new(image_channel)
-                .max_decoding_message_size(MESSAGE_BYTES_MAX)
-                .max_encoding_message_size(MESSAGE_BYTES_MAX),
+            runtime: Service::new(channel.clone(), "runtime.v1.RuntimeService"),
+            images: Service::new(image_channel, "runtime.v1.ImageService"),
             channel,
             timeout,
             files: FileWork::new(termination::DEADLINE),
@@ -99,16 +96,31 @@ fn socket_path(endpoint: &str) -> Result<PathBuf, EndpointError> {
     }
 }
 
-/// Runs one call to its end or its deadline; the future's end cancels it in the runtime too.
-async fn bounded<T>(
-    call: &'static str,
-    deadline: Duration,
-    reply: impl Future<Output = Result<Response<T>, Status>>,
-) -> Result<T, RuntimeError> {
-    match tokio::time::timeout(deadline, reply).await {
-        Ok(Ok(response)) => Ok(response.into_inner()),
-        Ok(Err(status)) => Err(from_status(call, &status)),
-        Err(_) => Err(RuntimeError::deadline(call)),
+/// One of the runtime's services.
+#[derive(Clone, Debug)]
+struct Service(Client);
+
+impl Service {
+    fn new(channel: Channel, name: &'static str) -> Self {
+        Self(Client::new(channel, name, MESSAGE_BYTES_MAX).sending_at_most(MESSAGE_BYTES_MAX))
+    }
+
+    /// Runs one call to its end or its deadline; the future's end cancels it in the runtime too.
+    fn ask<A: Message + Default, Q: Message>(
+        &self,
+        call: &'static str,
+        deadline: Duration,
+        request: Q,
+    ) -> impl Future<Output = Result<A, RuntimeError>> + Send + use<A, Q> {
+        let answer = self.0.call(call, request, Some(deadline));
+        answer.map_err(move |failure| from_failure(call, failure))
+    }
+}
+
+fn from_failure(call: &'static str, failure: Failure) -> RuntimeError {
+    match failure {
+        Failure::Status(status) => from_status(call, &status),
+        Failure::Deadline => RuntimeError::deadline(call),
     }
 }
 
@@ -144,7 +156,7 @@ impl Runtime for CriRuntime {
         let request = pb::VersionRequest {
             version: "0.1.0".into(),
         };
-        let reply = bounded("Version", self.timeout, self.runtime.clone().version(request)).await?;
+        let reply: pb::VersionResponse = self.runtime.ask("Version", self.timeout, request).await?;
         Ok(RuntimeVersion {
             name: reply.runtime_name,
             version: reply.runtime_version,
@@ -153,7 +165,7 @@ impl Runtime for CriRuntime {
 
     async fn status(&self) -> Result<RuntimeStatus, RuntimeError> {
         let request = pb::StatusRequest { verbose: false };
-        let reply = bounded("Status", self.timeout, self.runtime.clone().status(request)).await?;
+        let reply: pb::StatusResponse = self.runtime.ask("Status", self.timeout, request).await?;
         Ok(convert::runtime_status(reply))
     }
 
@@ -166,8 +178,7 @@ impl Runtime for CriRuntime {
             config: Some(config),
             runtime_handler: handler.to_owned(),
         };
-        let mut client = self.runtime.clone();
-        let reply = bounded("RunPodSandbox", self.timeout * 2, client.run_pod_sandbox(request)).await?;
+        let reply: pb::RunPodSandboxResponse = self.runtime.ask("RunPodSandbox", self.timeout * 2, request).await?;
         Ok(reply.pod_sandbox_id.into())
     }
 
@@ -175,18 +186,14 @@ impl Runtime for CriRuntime {
         let request = pb::StopPodSandboxRequest {
             pod_sandbox_id: id.to_string(),
         };
-        let mut client = self.runtime.clone();
-        let done = bounded("StopPodSandbox", self.timeout, client.stop_pod_sandbox(request)).await;
-        gone_is_done(done.map(|_| ()))
+        gone_is_done(self.runtime.ask("StopPodSandbox", self.timeout, request).await)
     }
 
     async fn remove_pod_sandbox(&self, id: &SandboxId) -> Result<(), RuntimeError> {
         let request = pb::RemovePodSandboxRequest {
             pod_sandbox_id: id.to_string(),
         };
-        let mut client = self.runtime.clone();
-        let done = bounded("RemovePodSandbox", self.timeout, client.remove_pod_sandbox(request)).await;
-        gone_is_done(done.map(|_| ()))
+        gone_is_done(self.runtime.ask("RemovePodSandbox", self.timeout, request).await)
     }
 
     async fn pod_sandbox_status(&self, id: &SandboxId) -> Result<ObservedSandbox, RuntimeError> {
@@ -194,8 +201,7 @@ impl Runtime for CriRuntime {
             pod_sandbox_id: id.to_string(),
             verbose: false,
         };
-        let mut client = self.runtime.clone();
-        let reply = bounded("PodSandboxStatus", self.timeout, client.pod_sandbox_status(request)).await?;
+        let reply: pb::PodSandboxStatusResponse = self.runtime.ask("PodSandboxStatus", self.timeout, request).await?;
         let status = reply.status.ok_or_else(|| missing("PodSandboxStatus", "status"))?;
         Ok(convert::sandbox(status))
     }
@@ -206,15 +212,13 @@ impl Runtime for CriRuntime {
             ..Default::default()
         };
         let request = pb::ListPodSandboxRequest { filter: Some(filter) };
-        let mut client = self.runtime.clone();
-        let reply = bounded("ListPodSandbox", self.timeout, client.list_pod_sandbox(request)).await?;
+        let reply: pb::ListPodSandboxResponse = self.runtime.ask("ListPodSandbox", self.timeout, request).await?;
         Ok(reply.items.into_iter().filter_map(convert::sandbox_summary).collect())
     }
 
     async fn list_sandbox_ids(&self) -> Result<Vec<SandboxId>, RuntimeError> {
         let request = pb::ListPodSandboxRequest::default();
-        let mut client = self.runtime.clone();
-        let reply = bounded("ListPodSandbox", self.timeout, client.list_pod_sandbox(request)).await?;
+        let reply: pb::ListPodSandboxResponse = self.runtime.ask("ListPodSandbox", self.timeout, request).await?;
         Ok(reply.items.into_iter().map(|sandbox| sandbox.id.into()).collect())
     }
 
@@ -229,8 +233,7 @@ impl Runtime for CriRuntime {
             config: Some(config),
             sandbox_config: Some(sandbox_config.clone()),
         };
-        let mut client = self.runtime.clone();
-        let reply = bounded("CreateContainer", self.timeout, client.create_container(request)).await?;
+        let reply: pb::CreateContainerResponse = self.runtime.ask("CreateContainer", self.timeout, request).await?;
         Ok(reply.container_id.into())
     }
 
@@ -238,10 +241,7 @@ impl Runtime for CriRuntime {
         let request = pb::StartContainerRequest {
             container_id: id.to_string(),
         };
-        let mut client = self.runtime.clone();
-        bounded("StartContainer", self.timeout, client.start_container(request))
-            .await
-            .map(|_| ())
+        self.runtime.ask("StartContainer", self.timeout, request).await
     }
 
     async fn stop_container(&self, id: &ContainerId, grace: Duration) -> Result<(), RuntimeError> {
@@ -250,13 +250,8 @@ impl Runtime for CriRuntime {
             container_id: id.to_string(),
             timeout,
         };
-        let mut client = self.runtime.clone();
         let deadline = self.timeout.saturating_add(grace);
-        gone_is_done(
-            bounded("StopContainer", deadline, client.stop_container(request))
-                .await
-                .map(|_| ()),
-        )
+        gone_is_done(self.runtime.ask("StopContainer", deadline, request).await)
     }
 
     async fn update_container_resources(
@@ -269,11 +264,9 @@ impl Runtime for CriRuntime {
             linux: Some(resources),
             ..Default::default()
         };
-        let mut client = self.runtime.clone();
-        let call = client.update_container_resources(request);
-        bounded("UpdateContainerResources", self.timeout, call)
+        self.runtime
+            .ask("UpdateContainerResources", self.timeout, request)
             .await
-            .map(|_| ())
     }
 
     async fn update_sandbox_resources(
@@ -287,20 +280,16 @@ impl Runtime for CriRuntime {
             overhead: Some(overhead),
             resources: Some(resources),
         };
-        let mut client = self.runtime.clone();
-        let call = client.update_pod_sandbox_resources(request);
-        bounded("UpdatePodSandboxResources", self.timeout, call)
+        self.runtime
+            .ask("UpdatePodSandboxResources", self.timeout, request)
             .await
-            .map(|_| ())
     }
 
     async fn remove_container(&self, id: &ContainerId) -> Result<(), RuntimeError> {
         let request = pb::RemoveContainerRequest {
             container_id: id.to_string(),
         };
-        let mut client = self.runtime.clone();
-        let done = bounded("RemoveContainer", self.timeout, client.remove_container(request)).await;
-        gone_is_done(done.map(|_| ()))
+        gone_is_done(self.runtime.ask("RemoveContainer", self.timeout, request).await)
     }
 
     async fn list_containers(&self, pod: Option<&PodUid>) -> Result<Vec<ContainerSummary>, RuntimeError> {
@@ -309,8 +298,7 @@ impl Runtime for CriRuntime {
             ..Default::default()
         };
         let request = pb::ListContainersRequest { filter: Some(filter) };
-        let mut client = self.runtime.clone();
-        let reply = bounded("ListContainers", self.timeout, client.list_containers(request)).await?;
+        let reply: pb::ListContainersResponse = self.runtime.ask("ListContainers", self.timeout, request).await?;
         Ok(reply
             .containers
             .into_iter()
@@ -323,8 +311,7 @@ impl Runtime for CriRuntime {
             container_id: id.to_string(),
             verbose: false,
         };
-        let mut client = self.runtime.clone();
-        let reply = bounded("ContainerStatus", self.timeout, client.container_status(request)).await?;
+        let reply: pb::ContainerStatusResponse = self.runtime.ask("ContainerStatus", self.timeout, request).await?;
         let status = reply.status.ok_or_else(|| missing("ContainerStatus", "status"))?;
         let mut container = convert::container(status);
         if container.state == ContainerState::Exited {
@@ -350,8 +337,7 @@ impl Runtime for CriRuntime {
             timeout
         };
         let deadline = asked.saturating_add(self.timeout);
-        let mut client = self.runtime.clone();
-        let reply = bounded("ExecSync", deadline, client.exec_sync(request)).await?;
+        let reply: pb::ExecSyncResponse = self.runtime.ask("ExecSync", deadline, request).await?;
         Ok(ExecOutput {
             stdout: reply.stdout,
             stderr: reply.stderr,
@@ -360,23 +346,18 @@ impl Runtime for CriRuntime {
     }
 
     async fn exec(&self, request: pb::ExecRequest) -> Result<String, RuntimeError> {
-        Ok(bounded("Exec", self.timeout, self.runtime.clone().exec(request))
-            .await?
-            .url)
+        let reply: pb::ExecResponse = self.runtime.ask("Exec", self.timeout, request).await?;
+        Ok(reply.url)
     }
 
     async fn attach(&self, request: pb::AttachRequest) -> Result<String, RuntimeError> {
-        Ok(bounded("Attach", self.timeout, self.runtime.clone().attach(request))
-            .await?
-            .url)
+        let reply: pb::AttachResponse = self.runtime.ask("Attach", self.timeout, request).await?;
+        Ok(reply.url)
     }
 
     async fn port_forward(&self, request: pb::PortForwardRequest) -> Result<String, RuntimeError> {
-        Ok(
-            bounded("PortForward", self.timeout, self.runtime.clone().port_forward(request))
-                .await?
-                .url,
-        )
+        let reply: pb::PortForwardResponse = self.runtime.ask("PortForward", self.timeout, request).await?;
+        Ok(reply.url)
     }
 
     async fn pull_image(
@@ -390,10 +371,10 @@ impl Runtime for CriRuntime {
             auth,
             sandbox_config: sandbox,
         };
-        let reply = self.images.clone().pull_image(request).await;
-        reply
-            .map(|response| response.into_inner().image_ref)
-            .map_err(|status| from_status("PullImage", &status))
+        // However long that takes: whoever has an image pulled has a deadline for it.
+        let reply = self.images.0.call("PullImage", request, None).await;
+        let reply: pb::PullImageResponse = reply.map_err(|failure| from_failure("PullImage", failure))?;
+        Ok(reply.image_ref)
     }
 
     async fn image_status(&self, image: &str) -> Result<Option<ImageInfo>, RuntimeError> {
@@ -401,9 +382,8 @@ impl Runtime for CriRuntime {
             image: image_spec(image),
             verbose: false,
         };
-        let mut client = self.images.clone();
-        match bounded("ImageStatus", self.timeout, client.image_status(request)).await {
-            Ok(reply) => Ok(reply.image.map(convert::image)),
+        match self.images.ask("ImageStatus", self.timeout, request).await {
+            Ok(pb::ImageStatusResponse { image, .. }) => Ok(image.map(convert::image)),
             Err(error) if error.is_not_found() => Ok(None),
             Err(error) => Err(error),
         }
@@ -411,15 +391,14 @@ impl Runtime for CriRuntime {
 
     async fn list_container_stats(&self) -> Result<Vec<ContainerUsage>, RuntimeError> {
         let request = pb::ListContainerStatsRequest { filter: None };
-        let mut client = self.runtime.clone();
-        let call = client.list_container_stats(request);
-        let reply = bounded("ListContainerStats", self.timeout, call).await?;
+        let reply: pb::ListContainerStatsResponse =
+            self.runtime.ask("ListContainerStats", self.timeout, request).await?;
         Ok(reply.stats.into_iter().map(stats::usage).collect())
     }
 
     async fn list_images(&self) -> Result<Vec<ImageInfo>, RuntimeError> {
         let request = pb::ListImagesRequest { filter: None };
-        let reply = bounded("ListImages", self.timeout, self.images.clone().list_images(request)).await?;
+        let reply: pb::ListImagesResponse = self.images.ask("ListImages", self.timeout, request).await?;
         Ok(reply.images.into_iter().map(convert::image).collect())
     }
 
@@ -427,13 +406,12 @@ impl Runtime for CriRuntime {
         let request = pb::RemoveImageRequest {
             image: image_spec(image),
         };
-        let done = bounded("RemoveImage", self.timeout, self.images.clone().remove_image(request)).await;
-        gone_is_done(done.map(|_| ()))
+        gone_is_done(self.images.ask("RemoveImage", self.timeout, request).await)
     }
 
     async fn image_fs_info(&self) -> Result<pb::ImageFsInfoResponse, RuntimeError> {
         let request = pb::ImageFsInfoRequest {};
-        bounded("ImageFsInfo", self.timeout, self.images.clone().image_fs_info(request)).await
+        self.images.ask("ImageFsInfo", self.timeout, request).await
     }
 
     async fn checkpoint_container(&self, id: &ContainerId, path: &Path, timeout: Duration) -> Result<(), RuntimeError> {
@@ -442,25 +420,20 @@ impl Runtime for CriRuntime {
             location: path.to_string_lossy().into_owned(),
             timeout: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
         };
-        let mut client = self.runtime.clone();
-        let call = client.checkpoint_container(request);
-        bounded("CheckpointContainer", self.timeout.saturating_add(timeout), call)
+        self.runtime
+            .ask("CheckpointContainer", self.timeout.saturating_add(timeout), request)
             .await
-            .map(|_| ())
     }
 
     async fn reopen_log(&self, id: &ContainerId) -> Result<(), RuntimeError> {
         let request = pb::ReopenContainerLogRequest {
             container_id: id.to_string(),
         };
-        let mut client = self.runtime.clone();
-        bounded("ReopenContainerLog", self.timeout, client.reopen_container_log(request))
-            .await
-            .map(|_| ())
+        self.runtime.ask("ReopenContainerLog", self.timeout, request).await
     }
 
     async fn runtime_config(&self) -> Result<RuntimeSettings, RuntimeError> {
-        driver::ask(self.runtime.clone(), self.timeout).await
+        driver::ask(&self.runtime, self.timeout).await
     }
 
     async fn update_runtime_config(&self, pod_cidr: &str) -> Result<(), RuntimeError> {
@@ -472,18 +445,11 @@ impl Runtime for CriRuntime {
                 network_config: Some(network),
             }),
         };
-        let mut client = self.runtime.clone();
-        bounded(
-            "UpdateRuntimeConfig",
-            self.timeout,
-            client.update_runtime_config(request),
-        )
-        .await
-        .map(|_| ())
+        self.runtime.ask("UpdateRuntimeConfig", self.timeout, request).await
     }
 
     async fn subscribe(&self) -> Result<BoxStream<'static, RuntimeEvent>, RuntimeError> {
-        subscribe::subscribe(self.runtime.clone(), self.channel.clone()).await
+        subscribe::subscribe(&self.runtime, self.channel.clone()).await
     }
 }
 

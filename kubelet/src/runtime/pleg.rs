@@ -16,6 +16,7 @@ use super::{Runtime, RuntimeError, RuntimeEvent};
 use crate::id::{FullName, PodUid};
 use crate::metrics::PodMetrics;
 use client::Clock;
+use futures::FutureExt;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -147,6 +148,11 @@ impl Pleg {
         self.inner.known.subscribe()
     }
 
+    /// Whether the runtime was ever listed: before, nothing is known of what it has.
+    pub fn has_listed(&self) -> bool {
+        self.inner.swept.load(Ordering::SeqCst)
+    }
+
     /// Looks at one pod; when this returns `Ok`, its observation is newer than the call. Requests made while a look is
     /// under way share the next one.
     pub async fn refresh(&self, uid: &PodUid) -> Result<(), RuntimeError> {
@@ -221,7 +227,9 @@ impl Pleg {
     pub async fn begin(&self) -> Result<(), RuntimeError> {
         let differing = self.list().await?;
         let pleg = self.clone();
-        self.inner.tasks.spawn(async move { pleg.look_at(differing).await });
+        self.inner
+            .tasks
+            .spawn(async move { pleg.look_at(differing).await }.boxed());
         Ok(())
     }
 
@@ -306,24 +314,27 @@ impl Pleg {
         let slot = self.slot(&pod);
         // Now, not when the task runs: an operation's look may begin before that.
         let mut ticket = slot.request();
-        self.inner.tasks.spawn(async move {
-            let mut wait = CONFIRM_FIRST;
-            for _ in 0..CONFIRM_TRIES {
-                if let Err(error) = pleg.cover_event(&slot, ticket, ended.as_deref()).await {
-                    tracing::warn!(%pod, %error, "looking at a pod failed");
+        self.inner.tasks.spawn(
+            async move {
+                let mut wait = CONFIRM_FIRST;
+                for _ in 0..CONFIRM_TRIES {
+                    if let Err(error) = pleg.cover_event(&slot, ticket, ended.as_deref()).await {
+                        tracing::warn!(%pod, %error, "looking at a pod failed");
+                    }
+                    let settled = match &ended {
+                        Some(id) => !pleg.appears_alive(&pod, id),
+                        None => true,
+                    };
+                    if settled {
+                        return;
+                    }
+                    tokio::time::sleep(wait).await;
+                    wait *= 2;
+                    ticket = slot.request();
                 }
-                let settled = match &ended {
-                    Some(id) => !pleg.appears_alive(&pod, id),
-                    None => true,
-                };
-                if settled {
-                    return;
-                }
-                tokio::time::sleep(wait).await;
-                wait *= 2;
-                ticket = slot.request();
             }
-        });
+            .boxed(),
+        );
     }
 
     fn appears_alive(&self, pod: &PodUid, id: &str) -> bool {

@@ -11,6 +11,7 @@ use crate::host::machine::{self, Disk};
 use crate::id::ContainerId;
 use crate::runtime::observed::{ContainerState, ObservedContainer};
 use crate::runtime::{Runtime, RuntimeError};
+use futures::FutureExt;
 use jiff::Timestamp;
 use serde_json::json;
 use std::fs::{self, DirBuilder};
@@ -92,13 +93,16 @@ pub(super) async fn checkpoint(server: &Server, target: &Target, query: &Query) 
         Err(why) => return failed(500, &why),
     }
     // A task of its own: who does not wait for the end leaves neither a part of an archive nor a free turn behind.
-    let written = tokio::spawn(write(
-        server.parts.runtime.clone(),
-        container.id.clone(),
-        path.clone(),
-        timeout,
-        turn,
-    ));
+    let written = tokio::spawn(
+        write(
+            server.parts.runtime.clone(),
+            container.id.clone(),
+            path.clone(),
+            timeout,
+            turn,
+        )
+        .boxed(),
+    );
     let written = written.await.unwrap_or_else(|error| {
         let why = error.to_string();
         Err(RuntimeError::new("CheckpointContainer", Code::Internal, why))

@@ -8,6 +8,7 @@ use super::request::{Query, RequestPath};
 use super::share::Shares;
 use super::{Answer, Server, answer};
 use crate::certificate::serving::Offered;
+use futures::FutureExt;
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -104,13 +105,16 @@ pub(super) async fn serve_tls_within(
                 server: server.clone(),
             };
             let stop = stop.clone();
-            tokio::spawn(async move {
-                tokio::select! {
-                    biased;
-                    () = greeted.serve(socket, handshake) => {}
-                    () = stop.cancelled() => {}
+            tokio::spawn(
+                async move {
+                    tokio::select! {
+                        biased;
+                        () = greeted.serve(socket, handshake) => {}
+                        () = stop.cancelled() => {}
+                    }
                 }
-            });
+                .boxed(),
+            );
         }
     };
     tokio::select! {
@@ -224,14 +228,17 @@ where
                 continue;
             };
             let (connection, stop) = (serve(socket), stop.clone());
-            tokio::spawn(async move {
-                tokio::select! {
-                    biased;
-                    () = connection => {}
-                    () = stop.cancelled() => {}
+            tokio::spawn(
+                async move {
+                    tokio::select! {
+                        biased;
+                        () = connection => {}
+                        () = stop.cancelled() => {}
+                    }
+                    drop((permit, share));
                 }
-                drop((permit, share));
-            });
+                .boxed(),
+            );
         }
     };
     tokio::select! {

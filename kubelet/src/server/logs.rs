@@ -21,6 +21,7 @@ use crate::runtime::observed::{ContainerState, ObservedContainer};
 use bytes::Bytes;
 use files::LogFiles;
 use follow::{Reader, SEND_DEADLINE};
+use futures::FutureExt;
 use futures::{StreamExt, stream};
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
@@ -124,18 +125,21 @@ fn streamed(reader: Reader, place: Place, alive: impl Fn() -> bool + Send + Sync
     let (chunks, received) = mpsc::channel::<Bytes>(CHUNKS_MAX);
     let is_cut = Arc::new(AtomicBool::new(false));
     let cut = is_cut.clone();
-    tokio::spawn(async move {
-        let last = chunks.clone();
-        match reader.stream(chunks, alive).await {
-            // What was sent last counts until it is taken, for as long as anything before it did.
-            Ok(()) => drop(tokio::time::timeout(SEND_DEADLINE, last.reserve_many(CHUNKS_MAX)).await),
-            Err(error) => {
-                tracing::debug!(%error, "log stream ended");
-                cut.store(true, Ordering::SeqCst);
+    tokio::spawn(
+        async move {
+            let last = chunks.clone();
+            match reader.stream(chunks, alive).await {
+                // What was sent last counts until it is taken, for as long as anything before it did.
+                Ok(()) => drop(tokio::time::timeout(SEND_DEADLINE, last.reserve_many(CHUNKS_MAX)).await),
+                Err(error) => {
+                    tracing::debug!(%error, "log stream ended");
+                    cut.store(true, Ordering::SeqCst);
+                }
             }
+            drop((last, place));
         }
-        drop((last, place));
-    });
+        .boxed(),
+    );
     let broken = stream::once(async move {
         let cut = is_cut.load(Ordering::SeqCst);
         cut.then(|| Err(io::Error::other("the log is not all there")))

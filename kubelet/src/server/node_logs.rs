@@ -9,6 +9,7 @@ use super::answer::{self, Answer};
 use super::request::{Query, RequestPath};
 use crate::host::beneath;
 use bytes::Bytes;
+use futures::FutureExt;
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
 use query::{Asked, LogQuery};
@@ -189,7 +190,7 @@ fn as_text(name: &str) -> String {
 /// one that ends early is seen to be cut.
 fn streamed(file: File, bytes: u64) -> answer::Body {
     let (sender, received) = mpsc::channel(CHUNKS_MAX);
-    tokio::spawn(async move { copy_file(file, bytes, &sender).await });
+    tokio::spawn(async move { copy_file(file, bytes, &sender).await }.boxed());
     body_of(received)
 }
 
@@ -238,14 +239,17 @@ async fn copy(mut from: impl AsyncRead + Unpin, to: &mpsc::Sender<Bytes>) -> boo
 fn of_services(directory: &Path, asked: &LogQuery, services: &[String], place: OwnedSemaphorePermit) -> Answer {
     let (sender, received) = mpsc::channel(CHUNKS_MAX);
     let (directory, asked, services) = (directory.to_owned(), asked.clone(), services.to_vec());
-    tokio::spawn(async move {
-        let work = query_services(&directory, &asked, services, &sender);
-        if tokio::time::timeout(QUERY_DEADLINE, work).await.is_err() {
-            let text = "\nerror: the query took too long, this is not all\n";
-            let _ = sender.send_timeout(text.into(), SEND_DEADLINE).await;
+    tokio::spawn(
+        async move {
+            let work = query_services(&directory, &asked, services, &sender);
+            if tokio::time::timeout(QUERY_DEADLINE, work).await.is_err() {
+                let text = "\nerror: the query took too long, this is not all\n";
+                let _ = sender.send_timeout(text.into(), SEND_DEADLINE).await;
+            }
+            drop(place);
         }
-        drop(place);
-    });
+        .boxed(),
+    );
     answer::stream(body_of(received))
 }
 

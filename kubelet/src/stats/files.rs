@@ -16,10 +16,9 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 /// How old what is told may be: upstream's `volumeStatsAggPeriod`.
@@ -66,6 +65,8 @@ struct Kept {
 pub struct Files {
     work: FileWork,
     known: Mutex<BTreeMap<PodUid, Kept>>,
+    /// Who counts.
+    turn: tokio::sync::Mutex<()>,
 }
 
 impl Default for Files {
@@ -73,12 +74,14 @@ impl Default for Files {
         Self {
             work: FileWork::new(COUNT + END),
             known: Mutex::default(),
+            turn: tokio::sync::Mutex::default(),
         }
     }
 }
 
 impl Files {
-    /// What these pods have; who is missing could not be counted.
+    /// What these pods have; who is missing could not be counted. While others count, what was counted before is told at once, unless
+    /// one of the pods is new.
     pub async fn of(&self, parts: &Parts, pods: &[Arc<PodSnapshot>]) -> BTreeMap<PodUid, Arc<PodFiles>> {
         let jobs = |uid: &PodUid| {
             let snapshot = pods.iter().find(|pod| pod.observed.uid == *uid)?;
@@ -94,12 +97,12 @@ impl Files {
         uids: &BTreeSet<PodUid>,
         paths: impl Fn(&PodUid) -> Option<Paths>,
     ) -> BTreeMap<PodUid, Arc<PodFiles>> {
-        let mut known = self.known.lock().await;
-        known.retain(|uid, _| uids.contains(uid));
-        let is_due = |uid: &&PodUid| known.get(*uid).is_none_or(|kept| kept.begun.elapsed() >= KEPT);
-        let mut due: Vec<PodUid> = uids.iter().filter(is_due).cloned().collect();
-        // Who was counted before, or hung, can wait longest.
-        due.sort_by_key(|uid| known.get(uid).map(|kept| (kept.files.is_none(), kept.begun)));
+        let _turn = match self.turn.try_lock() {
+            Ok(turn) => turn,
+            Err(_) if uids.iter().all(|uid| self.known().contains_key(uid)) => return self.told(uids),
+            Err(_) => self.turn.lock().await,
+        };
+        let due = self.due(uids);
         let until = Instant::now() + ALL;
         let begin = |uid: PodUid| {
             let paths = paths(&uid).unwrap_or_default();
@@ -114,13 +117,32 @@ impl Files {
             let counted =
                 counted.inspect_err(|error| tracing::debug!(pod = %uid, %error, "a pod's files cannot be counted"));
             let files = counted.ok().map(Arc::new);
-            known.insert(uid, Kept { begun, files });
+            self.known().insert(uid, Kept { begun, files });
         }
         drop(counts);
-        let told = known
-            .iter()
-            .filter_map(|(uid, kept)| Some((uid.clone(), kept.files.clone()?)));
-        told.collect()
+        self.told(uids)
+    }
+
+    fn known(&self) -> MutexGuard<'_, BTreeMap<PodUid, Kept>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is known of these pods.
+    fn told(&self, uids: &BTreeSet<PodUid>) -> BTreeMap<PodUid, Arc<PodFiles>> {
+        let known = self.known();
+        let of = |uid: &PodUid| Some((uid.clone(), known.get(uid)?.files.clone()?));
+        uids.iter().filter_map(of).collect()
+    }
+
+    /// Whose files are to be counted now; who is gone is forgotten.
+    fn due(&self, uids: &BTreeSet<PodUid>) -> Vec<PodUid> {
+        let mut known = self.known();
+        known.retain(|uid, _| uids.contains(uid));
+        let is_due = |uid: &&PodUid| known.get(*uid).is_none_or(|kept| kept.begun.elapsed() >= KEPT);
+        let mut due: Vec<PodUid> = uids.iter().filter(is_due).cloned().collect();
+        // Who was counted before, or hung, can wait longest.
+        due.sort_by_key(|uid| known.get(uid).map(|kept| (kept.files.is_none(), kept.begun)));
+        due
     }
 
     /// Counts one pod's files for a moment; what is not counted by then is incomplete.

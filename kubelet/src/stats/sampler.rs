@@ -16,11 +16,11 @@ use crate::pod::view::PodSnapshot;
 use crate::runtime::ContainerUsage;
 use crate::runtime::observed::{ContainerState, ObservedContainer};
 use jiff::Timestamp;
-use nix::sys::socket::{getsockopt, sockopt};
+use nix::sys::socket::{self as sys, AddressFamily, SockFlag, SockType, UnixAddr, getsockopt, sockopt};
 use proto::api::qos::QosClass;
 use proto::cri as pb;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -426,9 +426,11 @@ impl Job {
     }
 }
 
-/// The process that listens there.
+/// The process that listens there. Nobody is waited for: a runtime that takes no connections, and has a queue of them, is not told.
 fn listener(socket: &Path) -> Option<i32> {
-    let connected = UnixStream::connect(socket).ok()?;
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let connected = sys::socket(AddressFamily::Unix, SockType::Stream, flags, None).ok()?;
+    sys::connect(connected.as_raw_fd(), &UnixAddr::new(socket).ok()?).ok()?;
     let pid = getsockopt(&connected, sockopt::PeerCredentials).ok()?.pid();
     (pid > 0).then_some(pid)
 }

@@ -34,6 +34,8 @@ where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
 {
+    // Boxed: what carries a task is there once for each result, and not for each work.
+    let work: Box<dyn FnOnce() -> T + Send> = Box::new(work);
     if runs_here() {
         return tokio::spawn(async move { work() });
     }

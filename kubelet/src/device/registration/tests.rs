@@ -35,14 +35,7 @@ impl Node {
 
     /// Serves registrations; a client of them.
     async fn serve(&self) -> RegistrationClient<Channel> {
-        let service = RegistrationServer::new(Registrar {
-            devices: self.devices.clone(),
-            shutdown: self.shutdown.clone(),
-        });
-        let handler: socket::Handler = Arc::new(move |request| {
-            let mut service = service.clone();
-            service.call(request).map(socket::answered).boxed()
-        });
+        let handler = socket::handler(Registrar::methods(self.devices.clone(), self.shutdown.clone()));
         let listener = begin(self.devices.directory()).expect("begins");
         tokio::spawn(socket::serve(listener, handler, self.shutdown.clone()));
         let path = self.path(SOCKET);
@@ -115,7 +108,13 @@ async fn another_plugin_of_the_resource_takes_over() {
     client.register(request(VERSION, "2.sock", R)).await.expect("registers");
     until(&node.devices, |devices| counts(devices) == (2, 2)).await;
     first.dies();
-    node.devices.deregister(R);
+    node.devices.deregister(R, &node.path("1.sock"));
+    let taken = node.devices.plugin(R).expect("the second one's");
+    assert!(
+        taken.is_at(&node.path("2.sock")),
+        "the old one's socket is not the new one's end"
+    );
+    node.devices.deregister(R, &node.path("2.sock"));
     until(&node.devices, |devices| counts(devices) == (2, 0)).await;
 }
 

@@ -2,6 +2,7 @@
 
 use super::Device;
 use crate::pod_object::Kind;
+use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Upstream's number for devices on no NUMA node.
@@ -13,7 +14,7 @@ pub struct Given {
     /// Devices by NUMA node, [`NO_NODE`] for those without; one may stand at several.
     pub by_node: BTreeMap<i64, Vec<String>>,
     /// What the plugin said to it, as sent; nothing while it is asked.
-    pub answer: Option<Vec<u8>>,
+    pub answer: Option<Bytes>,
 }
 
 impl Given {
@@ -116,7 +117,7 @@ impl ByPod {
         let Some(given) = own.and_then(|resources| resources.get_mut(resource)) else {
             return false;
         };
-        given.answer = Some(answer);
+        given.answer = Some(answer.into());
         true
     }
 

@@ -229,3 +229,26 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn all_resources_devices_have_one_bound() {
+    let many = |count: usize| {
+        let name = |index| (format!("{index:0100}"), Device::default());
+        (0..count).map(name).collect::<BTreeMap<_, _>>()
+    };
+    let (half, more) = (
+        many(TOGETHER_MAX / (DEVICE_BYTES + 100) / 2),
+        many(TOGETHER_MAX / (DEVICE_BYTES + 100) / 2 + 2),
+    );
+    let mut state = State::default();
+    for (connection, name) in [(1, "example.com/a"), (2, "example.com/b")] {
+        state.connect(name, connection, Options::default());
+        assert!(state.has_room(name, &half));
+        state.list(name, connection, half.clone());
+    }
+    assert!(state.has_room("example.com/a", &half), "what it has itself makes room");
+    assert!(!state.has_room("example.com/a", &more));
+    assert!(!state.has_room("example.com/c", &more));
+    state.list("example.com/b", 2, BTreeMap::new());
+    assert!(state.has_room("example.com/a", &more), "what is gone does, too");
+}

@@ -4,6 +4,7 @@ use super::{Desired, Worker};
 use crate::pod::plan::Plan;
 use crate::pod::state::PodState;
 use crate::pod_object;
+use futures::FutureExt;
 use k8s_openapi::api::core::v1::Pod;
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -38,7 +39,7 @@ impl Worker {
         }
         self.refreshing = wanted.then(|| {
             let (volumes, (newest, of)) = (self.shared.parts.volumes.clone(), watch::channel(pod.clone()));
-            let task = tokio::spawn(async move { volumes.keep_current(of).await }).abort_handle();
+            let task = tokio::spawn(async move { volumes.keep_current(of).await }.boxed()).abort_handle();
             (newest, task)
         });
     }

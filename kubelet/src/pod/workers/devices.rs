@@ -7,6 +7,7 @@ use crate::admission::decide::Rejection;
 use crate::device::draft::{self, Plan};
 use crate::device::state::Refusal;
 use crate::id::PodUid;
+use futures::FutureExt;
 use k8s_openapi::api::core::v1::Pod;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -69,7 +70,7 @@ impl Workers {
             return Verdict::Rejected(draft::rejection(&why));
         }
         let asking = async move { devices.give(&plan).await.err().map(|why| draft::rejection(&why)) };
-        let id = self.giving.tasks.spawn(asking).id();
+        let id = self.giving.tasks.spawn(asking.boxed()).id();
         self.giving.of.insert(id, uid.clone());
         self.giving.pods.insert(uid.clone(), Step::Asking);
         Verdict::Later

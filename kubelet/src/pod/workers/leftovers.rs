@@ -7,6 +7,7 @@
 use crate::host::tree;
 use crate::id::PodUid;
 use crate::pod::execute::{Executor, log_file};
+use futures::FutureExt;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -78,7 +79,7 @@ impl Leftovers {
             self.due = false;
             self.looked = Some(Instant::now());
             self.failed = false;
-            self.tasks.spawn(list(self.executor.clone()));
+            self.tasks.spawn(list(self.executor.clone()).boxed());
         }
     }
 
@@ -117,7 +118,9 @@ impl Leftovers {
         {
             if is_gone(&uid) {
                 tracing::info!(pod = %uid, "releasing what an earlier pod left");
-                let task = self.tasks.spawn(release(self.executor.clone(), uid.clone(), left));
+                let task = self
+                    .tasks
+                    .spawn(release(self.executor.clone(), uid.clone(), left).boxed());
                 self.releasing.insert(task.id(), uid);
             }
         }

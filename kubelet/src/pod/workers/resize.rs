@@ -16,6 +16,7 @@ use crate::pod::status;
 use crate::pod::worker::Desired;
 use crate::pod_object;
 use crate::reason::{condition, event};
+use futures::FutureExt;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use std::collections::{BTreeMap, BTreeSet};
@@ -178,23 +179,29 @@ impl Workers {
         }
         let (checkpoint, uid) = (self.shared.parts.allocated.clone(), uid.clone());
         let resources = resizing.given.clone();
-        self.resizes.keeping.spawn(async move {
-            let result = checkpoint.put(&uid, resources).await;
-            let given = None;
-            Kept { uid, given, result }
-        });
+        self.resizes.keeping.spawn(
+            async move {
+                let result = checkpoint.put(&uid, resources).await;
+                let given = None;
+                Kept { uid, given, result }
+            }
+            .boxed(),
+        );
     }
 
     /// Forgets what a pod was given and what it ran with.
     pub(super) fn forget_given(&mut self, uid: &PodUid) {
         let (allocated, actuated) = (self.shared.parts.allocated.clone(), self.shared.parts.actuated.clone());
         let uid = uid.clone();
-        self.resizes.keeping.spawn(async move {
-            let first = allocated.remove(&uid).await;
-            let result = first.and(actuated.remove(&uid).await);
-            let given = None;
-            Kept { uid, given, result }
-        });
+        self.resizes.keeping.spawn(
+            async move {
+                let first = allocated.remove(&uid).await;
+                let result = first.and(actuated.remove(&uid).await);
+                let given = None;
+                Kept { uid, given, result }
+            }
+            .boxed(),
+        );
     }
 
     /// Forgets that of pods which went while no kubelet looked, once every source has delivered.
@@ -205,12 +212,15 @@ impl Workers {
         let kept = self.live.keys().chain(desired.keys());
         let kept: BTreeSet<String> = kept.map(ToString::to_string).collect();
         let (allocated, actuated) = (self.shared.parts.allocated.clone(), self.shared.parts.actuated.clone());
-        self.resizes.keeping.spawn(async move {
-            let first = allocated.retain(|uid| kept.contains(uid)).await;
-            let result = first.and(actuated.retain(|uid| kept.contains(uid)).await);
-            let (uid, given) = (PodUid::from(""), None);
-            Kept { uid, given, result }
-        });
+        self.resizes.keeping.spawn(
+            async move {
+                let first = allocated.retain(|uid| kept.contains(uid)).await;
+                let result = first.and(actuated.retain(|uid| kept.contains(uid)).await);
+                let (uid, given) = (PodUid::from(""), None);
+                Kept { uid, given, result }
+            }
+            .boxed(),
+        );
     }
 
     /// Notes what made room.
@@ -268,12 +278,15 @@ impl Workers {
             Ok(()) => {
                 live.resizing.keeping = true;
                 let (checkpoint, uid) = (self.shared.parts.allocated.clone(), uid.clone());
-                self.resizes.keeping.spawn(async move {
-                    let resources = PodResources::of(&wanted);
-                    let result = checkpoint.put(&uid, resources.clone()).await;
-                    let given = Some((resources, wanted));
-                    Kept { uid, given, result }
-                });
+                self.resizes.keeping.spawn(
+                    async move {
+                        let resources = PodResources::of(&wanted);
+                        let result = checkpoint.put(&uid, resources.clone()).await;
+                        let given = Some((resources, wanted));
+                        Kept { uid, given, result }
+                    }
+                    .boxed(),
+                );
             }
             Err(pending) => {
                 live.resizing.since.get_or_insert(now);

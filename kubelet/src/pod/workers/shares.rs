@@ -4,6 +4,7 @@ use super::Workers;
 use crate::cgroup::Cgroups;
 use crate::id::PodUid;
 use crate::pod::status;
+use futures::FutureExt;
 use k8s_openapi::api::core::v1::Pod;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -50,15 +51,18 @@ impl Workers {
         let active = pods.iter().filter(|(_, pod)| !is_over(pod));
         let active: Vec<Arc<Pod>> = active.map(|(uid, pod)| self.as_given(uid, pod)).collect();
         let parts = self.shared.parts.clone();
-        self.shares.task.spawn(async move {
-            match parts.cgroups.refresh_qos(active.iter().map(|pod| &**pod)).await {
-                Ok(kept) if parts.context.memory_qos.is_some() => parts.metrics.node.memory_kept(kept),
-                Ok(_) => {}
-                Err(error) => {
-                    let error = &error as &dyn std::error::Error;
-                    tracing::warn!(error, "setting what the QoS cgroups are given failed");
+        self.shares.task.spawn(
+            async move {
+                match parts.cgroups.refresh_qos(active.iter().map(|pod| &**pod)).await {
+                    Ok(kept) if parts.context.memory_qos.is_some() => parts.metrics.node.memory_kept(kept),
+                    Ok(_) => {}
+                    Err(error) => {
+                        let error = &error as &dyn std::error::Error;
+                        tracing::warn!(error, "setting what the QoS cgroups are given failed");
+                    }
                 }
             }
-        });
+            .boxed(),
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! Whether the runtime gives containers devices by the Container Device Interface. A runtime that does not know the field passes over it,
 //! and so does containerd 1.7 unless it is configured: both say nothing.
 
-use super::{CriRuntime, bounded};
+use super::CriRuntime;
 use crate::runtime::{Runtime, RuntimeError};
 use proto::cri as pb;
 use serde::Deserialize;
@@ -18,7 +18,7 @@ impl CriRuntime {
             return Ok(Some(format!("containerd {version} does not know them, 1.7 is needed")));
         }
         let request = pb::StatusRequest { verbose: true };
-        let status = bounded("Status", self.timeout, self.runtime.clone().status(request)).await?;
+        let status: pb::StatusResponse = self.runtime.ask("Status", self.timeout, request).await?;
         let config = status.info.get("config").map(String::as_str).unwrap_or_default();
         Ok(is_off(config).then(|| format!("they are off in containerd {} (enable_cdi)", version.version)))
     }

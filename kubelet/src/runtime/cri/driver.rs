@@ -3,27 +3,22 @@
 //! `RuntimeConfig` says so in containerd 2 and CRI-O. containerd 1.6 and 1.7 do not have that call, but print their
 //! configuration in a verbose status: better read there than found out when pods end up in cgroups nobody looks at.
 
-use super::{RuntimeError, RuntimeSettings, bounded, convert};
+use super::{RuntimeError, RuntimeSettings, Service, convert};
 use crate::runtime::CgroupDriver;
 use proto::cri as pb;
-use proto::cri::runtime_service_client::RuntimeServiceClient;
 use serde_json::Value;
 use std::time::Duration;
-use tonic::transport::Channel;
 
 /// The entry of a verbose status that holds containerd's configuration.
 const CONFIG: &str = "config";
 const RUNC: &str = "io.containerd.runc.v2";
 
 /// Asks. A runtime that answers the call pins its own image of sandboxes; one that does not may not.
-pub(super) async fn ask(
-    mut client: RuntimeServiceClient<Channel>,
-    deadline: Duration,
-) -> Result<RuntimeSettings, RuntimeError> {
-    let config = client.runtime_config(pb::RuntimeConfigRequest {});
-    match bounded("RuntimeConfig", deadline, config).await {
-        Ok(reply) => {
-            let driver = reply.linux.map(|linux| convert::cgroup_driver(linux.cgroup_driver));
+pub(super) async fn ask(runtime: &Service, deadline: Duration) -> Result<RuntimeSettings, RuntimeError> {
+    let config = runtime.ask("RuntimeConfig", deadline, pb::RuntimeConfigRequest {});
+    match config.await {
+        Ok(pb::RuntimeConfigResponse { linux }) => {
+            let driver = linux.map(|linux| convert::cgroup_driver(linux.cgroup_driver));
             return Ok(RuntimeSettings {
                 driver,
                 sandbox_image: None,
@@ -32,8 +27,8 @@ pub(super) async fn ask(
         Err(error) if error.is_unimplemented() => {}
         Err(error) => return Err(error),
     }
-    let status = client.status(pb::StatusRequest { verbose: true });
-    let status = bounded("Status", deadline, status).await?;
+    let request = pb::StatusRequest { verbose: true };
+    let status: pb::StatusResponse = runtime.ask("Status", deadline, request).await?;
     let config = status.info.get(CONFIG).map(String::as_str).unwrap_or_default();
     Ok(RuntimeSettings {
         driver: in_configuration(config),

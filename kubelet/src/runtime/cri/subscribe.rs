@@ -1,48 +1,61 @@
 //! Event subscriptions: CRI's own where the runtime has it, containerd's event service on the same socket otherwise.
 
+use super::Service;
 use crate::id::PodUid;
+use crate::rpc::{Client, decoded};
 use crate::runtime::{RuntimeError, RuntimeEvent, labels};
+use bytes::Bytes;
 use futures::FutureExt;
+use futures::future::BoxFuture;
 use futures::stream::{BoxStream, StreamExt};
 use prost::Message;
 use proto::containerd as ctrd;
-use proto::containerd::events_client::EventsClient;
 use proto::cri as pb;
-use proto::cri::runtime_service_client::RuntimeServiceClient;
 use std::time::Duration;
-use tonic::metadata::MetadataValue;
+use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::transport::Channel;
-use tonic::{Code, Request};
+use tonic::{Code, Status, Streaming};
 
 /// A server that has a streaming call sends nothing until the first event; one that lacks it answers at once. Silence
 /// this long means the call is there.
 const PROBE: Duration = Duration::from_millis(500);
+/// The largest event that is read, bytes.
+const EVENT_BYTES_MAX: usize = 4 << 20;
 /// The containerd namespace CRI containers live in.
 const CONTAINERD_NAMESPACE: &str = "k8s.io";
 
 /// Subscribes to whichever event source there is.
 pub(super) async fn subscribe(
-    runtime: RuntimeServiceClient<Channel>,
+    runtime: &Service,
     channel: Channel,
 ) -> Result<BoxStream<'static, RuntimeEvent>, RuntimeError> {
-    match from_cri(runtime).await {
+    let request = pb::GetEventsRequest {};
+    let opening = runtime.0.listen("GetContainerEvents", request, MetadataMap::new());
+    let events = opened(opening, |bytes| {
+        decoded(bytes).ok().map(|event| Some(from_cri_event(event)))
+    })
+    .await;
+    match events.map_err(|status| super::from_status("GetContainerEvents", &status)) {
         Err(error) if error.is_unimplemented() => from_containerd(channel).await,
         other => other,
     }
 }
 
-async fn from_cri(mut client: RuntimeServiceClient<Channel>) -> Result<BoxStream<'static, RuntimeEvent>, RuntimeError> {
-    let mut opening = Box::pin(async move { client.get_container_events(pb::GetEventsRequest {}).await });
+/// The stream that is being opened, once it is, or once silence tells that it will be. It ends with the first message that is none.
+async fn opened(
+    mut opening: BoxFuture<'static, Result<Streaming<Bytes>, Status>>,
+    read: fn(Bytes) -> Option<Option<RuntimeEvent>>,
+) -> Result<BoxStream<'static, RuntimeEvent>, Status> {
     let opened = match tokio::time::timeout(PROBE, &mut opening).await {
-        Ok(Ok(response)) => futures::future::ready(Ok(response)).left_future(),
-        Ok(Err(status)) => return Err(super::from_status("GetContainerEvents", &status)),
-        Err(_) => opening.right_future(),
+        Ok(opened) => futures::future::ready(Ok(opened?)).boxed(),
+        Err(_) => opening,
     };
     let stream = futures::stream::once(opened)
         .filter_map(async |opened| opened.ok())
-        .flat_map(|response| response.into_inner())
-        .take_while(|event| futures::future::ready(event.is_ok()))
-        .filter_map(async |event| event.ok().map(from_cri_event));
+        .flatten()
+        .map(move |told| told.ok().and_then(read))
+        .take_while(|told| futures::future::ready(told.is_some()))
+        .filter_map(async |told| told.flatten());
     Ok(stream.boxed())
 }
 
@@ -62,30 +75,24 @@ fn from_cri_event(event: pb::ContainerEventResponse) -> RuntimeEvent {
 }
 
 async fn from_containerd(channel: Channel) -> Result<BoxStream<'static, RuntimeEvent>, RuntimeError> {
-    let mut client = EventsClient::new(channel);
+    let client = Client::new(channel, "containerd.services.events.v1.Events", EVENT_BYTES_MAX);
     let filter = format!("namespace=={CONTAINERD_NAMESPACE},topic~=\"^/tasks/(start|exit|oom|delete)$\"");
-    let mut request = Request::new(ctrd::SubscribeRequest { filters: vec![filter] });
+    let request = ctrd::SubscribeRequest { filters: vec![filter] };
+    let mut metadata = MetadataMap::new();
     let namespace = MetadataValue::from_static(CONTAINERD_NAMESPACE);
-    request.metadata_mut().insert("containerd-namespace", namespace);
-    let mut opening = Box::pin(async move { client.subscribe(request).await });
-    let opened = match tokio::time::timeout(PROBE, &mut opening).await {
-        Ok(Ok(response)) => futures::future::ready(Ok(response)).left_future(),
-        Ok(Err(status)) => {
-            let code = if status.code() == Code::Unknown {
-                Code::Unimplemented
-            } else {
-                status.code()
-            };
-            return Err(RuntimeError::new("Subscribe", code, status.message()));
-        }
-        Err(_) => opening.right_future(),
-    };
-    let stream = futures::stream::once(opened)
-        .filter_map(async |opened| opened.ok())
-        .flat_map(|response| response.into_inner())
-        .take_while(|event| futures::future::ready(event.is_ok()))
-        .filter_map(async |event| event.ok().and_then(|envelope| from_envelope(&envelope)));
-    Ok(stream.boxed())
+    metadata.insert("containerd-namespace", namespace);
+    let opening = client.listen("Subscribe", request, metadata);
+    let events = opened(opening, |bytes| {
+        decoded(bytes).ok().map(|envelope| from_envelope(&envelope))
+    })
+    .await;
+    events.map_err(|status| {
+        let code = match status.code() {
+            Code::Unknown => Code::Unimplemented,
+            code => code,
+        };
+        RuntimeError::new("Subscribe", code, status.message())
+    })
 }
 
 /// The container an envelope is about. Exits of processes other than the container's own (exec probes) say nothing.

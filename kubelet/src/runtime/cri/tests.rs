@@ -1,4 +1,5 @@
 use super::*;
+use tonic::Response;
 
 #[test]
 fn endpoints_are_unix_sockets() {

@@ -6,6 +6,7 @@
 use super::{Pleg, RELIST_EVERY};
 use crate::runtime::RuntimeError;
 use crate::runtime::events::{self, Report};
+use futures::FutureExt;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
@@ -59,7 +60,7 @@ impl Pleg {
     pub async fn run(self, shutdown: CancellationToken) {
         let (sender, mut reports) = mpsc::channel(REPORTS_MAX);
         let runtime = self.inner.runtime.clone();
-        let forwarding = tokio::spawn(events::forward(runtime, sender, shutdown.clone()));
+        let forwarding = tokio::spawn(events::forward(runtime, sender, shutdown.clone()).boxed());
         let mut pace = Pace {
             slow: self.inner.sweep_every,
             is_subscribed: false,
@@ -87,7 +88,7 @@ impl Pleg {
                 () = tokio::time::sleep_until(pace.due), if list.is_empty() => {
                     pace.take_list_begun();
                     let pleg = self.clone();
-                    list.spawn(async move { pleg.begin().await });
+                    list.spawn(async move { pleg.begin().await }.boxed());
                 }
             }
         }

@@ -1,6 +1,7 @@
 //! Changes of directories, told to all who follow logs in them by one inotify instance: a user has 128 of those, and every program of
 //! that user needs some. There is none while nobody follows.
 
+use futures::FutureExt;
 use futures::StreamExt;
 use inotify::{EventOwned, EventStream, Inotify, WatchDescriptor, WatchMask};
 use std::collections::HashMap;
@@ -62,7 +63,7 @@ impl Watches {
         let inotify = Inotify::init()?;
         let watches = inotify.watches();
         let events = inotify.into_event_stream([0; 4096])?;
-        let reader = tokio::spawn(self.clone().read(events));
+        let reader = tokio::spawn(self.clone().read(events).boxed());
         Ok(Instance {
             watches,
             directories: HashMap::new(),

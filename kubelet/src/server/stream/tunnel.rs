@@ -3,6 +3,7 @@
 use super::Place;
 use crate::server::answer::{self, Answer};
 use bytes::Bytes;
+use futures::FutureExt;
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
 use hyper::header::{AUTHORIZATION, CONNECTION, HOST, HeaderMap, HeaderName, HeaderValue, UPGRADE};
@@ -87,12 +88,15 @@ async fn connect(
         Answered::Upgraded(theirs, headers) => (theirs, headers),
         Answered::Refused(refusal) => return Ok(refusal),
     };
-    tokio::spawn(async move {
-        if let Some((client, runtime)) = join(ours, theirs).await {
-            copy_both(client, runtime, idle).await;
+    tokio::spawn(
+        async move {
+            if let Some((client, runtime)) = join(ours, theirs).await {
+                copy_both(client, runtime, idle).await;
+            }
+            drop(place);
         }
-        drop(place);
-    });
+        .boxed(),
+    );
     Ok(upgraded(headers))
 }
 
@@ -117,17 +121,20 @@ async fn connect_socket(
         Answered::Upgraded(theirs, _) => theirs,
         Answered::Refused(refusal) => return Ok(refusal),
     };
-    tokio::spawn(async move {
-        let Some((client, runtime)) = join(ours, theirs).await else {
-            return;
-        };
-        let client = websocket::open(client).await;
-        match streams {
-            Some(streams) => translate::translate(client, runtime, streams, idle).await,
-            None => streaming::tunnel::tunnel(client, runtime, idle).await,
+    tokio::spawn(
+        async move {
+            let Some((client, runtime)) = join(ours, theirs).await else {
+                return;
+            };
+            let client = websocket::open(client).await;
+            match streams {
+                Some(streams) => translate::translate(client, runtime, streams, idle).await,
+                None => streaming::tunnel::tunnel(client, runtime, idle).await,
+            }
+            drop(place);
         }
-        drop(place);
-    });
+        .boxed(),
+    );
     Ok(upgraded(accepted))
 }
 
@@ -158,11 +165,14 @@ async fn send(url: &str, method: Method, headers: HeaderMap) -> Result<Answered,
         .map_err(|e| TunnelError::Connect(place, e))?;
     let _ = socket.set_nodelay(true);
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(socket)).await?;
-    tokio::spawn(async move {
-        if let Err(error) = connection.with_upgrades().await {
-            tracing::debug!(%error, "runtime stream ended");
+    tokio::spawn(
+        async move {
+            if let Err(error) = connection.with_upgrades().await {
+                tracing::debug!(%error, "runtime stream ended");
+            }
         }
-    });
+        .boxed(),
+    );
     let path = uri.path_and_query().map_or("/", |p| p.as_str());
     let mut passed = Request::builder()
         .method(method)

@@ -1,4 +1,5 @@
 use super::*;
+use futures::FutureExt;
 use std::fs;
 
 fn uids(names: &[&str]) -> BTreeSet<PodUid> {
@@ -29,7 +30,7 @@ async fn files_are_counted_once_and_again_after_a_while() {
     assert_eq!(inodes(&["a", "b"]).await, [("a".to_owned(), 2), ("b".to_owned(), 3)]);
     tokio::time::advance(KEPT).await;
     assert_eq!(inodes(&["a"]).await, [("a".to_owned(), 3)]);
-    assert_eq!(files.known.lock().await.len(), 1, "who is gone is forgotten");
+    assert_eq!(files.known().len(), 1, "who is gone is forgotten");
 }
 
 #[tokio::test(start_paused = true)]
@@ -56,9 +57,7 @@ async fn what_hangs_is_absent_and_holds_up_nobody() {
     let (told, ()) = futures::future::join(counting, passing).await;
     assert!(told.is_empty());
     let kept = files
-        .known
-        .lock()
-        .await
+        .known()
         .get(&PodUid::from("hung"))
         .map(|kept| kept.files.is_none());
     assert_eq!(kept, Some(true), "it is not begun again at once");
@@ -72,4 +71,22 @@ fn a_count_that_is_given_up_is_incomplete() {
     let usage = |files: PodFiles| files.volumes[0].1;
     assert!(!usage(counted(false)).usage.incomplete && usage(counted(false)).disk.capacity > 0);
     assert!(usage(counted(true)).usage.incomplete);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_asks_while_others_count_is_told_what_was_known() {
+    let dir = tempfile::tempdir().expect("temp dir");
+    let (files, now) = (Files::default(), Timestamp::UNIX_EPOCH);
+    let ask = async |pods: &[&str]| files.counted(now, &uids(pods), |_| Some(paths(dir.path()))).await.len();
+    assert_eq!(ask(&["a"]).await, 1);
+    tokio::time::advance(KEPT).await;
+    // Somebody counts, for long.
+    let turn = files.turn.lock().await;
+    assert_eq!(ask(&["a"]).now_or_never(), Some(1), "at once");
+    let (new, ()) = futures::future::join(ask(&["a", "b"]), async {
+        tokio::task::yield_now().await;
+        drop(turn);
+    })
+    .await;
+    assert_eq!(new, 2, "of a new pod nothing was known: it is waited for");
 }

@@ -178,3 +178,24 @@ async fn a_runtime_that_does_not_answer_is_waited_for_in_vain_no_longer_than_the
     assert_eq!(*parts.stats.told(&parts).await, None);
     assert!(begun.elapsed() <= DEADLINE + Duration::from_millis(1));
 }
+
+#[test]
+fn a_runtime_that_takes_no_connections_holds_up_nobody() {
+    let dir = tempfile::tempdir().expect("temp dir");
+    let path = dir.path().join("s");
+    let address = UnixAddr::new(&path).expect("an address");
+    let socket =
+        || sys::socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_NONBLOCK, None).expect("a socket");
+    let listening = socket();
+    sys::bind(listening.as_raw_fd(), &address).expect("bound");
+    sys::listen(&listening, sys::Backlog::new(1).expect("a length")).expect("listens");
+    assert_eq!(listener(&path), i32::try_from(std::process::id()).ok());
+    let queued: Vec<_> = std::iter::repeat_with(socket)
+        .take_while(|socket| sys::connect(socket.as_raw_fd(), &address).is_ok())
+        .take(64)
+        .collect();
+    assert!(queued.len() < 64, "its queue is full");
+    let (told, answer) = std::sync::mpsc::channel();
+    std::thread::spawn(move || told.send(listener(&path)));
+    assert_eq!(answer.recv_timeout(Duration::from_secs(60)), Ok(None));
+}

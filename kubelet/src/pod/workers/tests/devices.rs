@@ -130,3 +130,25 @@ async fn a_pod_that_goes_while_its_plugin_is_asked_leaves_nothing() {
     bench.until("given back", |_| !devices.is_held(|_| true)).await;
     kubelet.kill().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_a_pod_is_let_in_with_is_its_own_before_its_plugin_has_said_anything() {
+    let bench = Bench::new();
+    let kubelet = bench.start();
+    let plugin = sample(well(&["a", "b", "c"])).script(|script| {
+        script.preferred = Some(Vec::new());
+        script.hangs = true;
+    });
+    plugin.register(&kubelet.parts.devices, R).await;
+    bench.api.create(&wanting("first", 2));
+    bench.until("asked", |_| !plugin.calls().is_empty()).await;
+    bench.api.create(&wanting("second", 2));
+    bench.until("refused", |b| refused(b, "second").is_some()).await;
+    assert_eq!(refused(&bench, "first"), None, "its plugin is still asked");
+    assert_eq!(
+        plugin.calls(),
+        ["prefer 2 of a,b,c with "],
+        "nobody was asked for the second"
+    );
+    kubelet.kill().await;
+}
