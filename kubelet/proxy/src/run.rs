@@ -246,6 +246,3 @@ fn chain(error: &dyn std::error::Error) -> String {
     }
     text
 }
-
-#[cfg(test)]
-mod tests;
