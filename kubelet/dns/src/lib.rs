@@ -14,9 +14,15 @@
 //! | [`metrics`] | counters under CoreDNS's names |
 //!
 //! All of it runs on one thread of its own with a runtime of its own: nothing is locked, a flood of questions costs the node one core
-//! at most and the kubelet's own turns nothing. The wire format is by hand: a program that reads one message and writes two records with
-//! hickory-proto 0.26 (`default-features = false`) is 290 kB larger than one that does not, of the 350 kB all of this may cost, and
-//! allocates for each name; here an answer from the index allocates nothing. hickory-proto is what the tests compare with.
+//! at most and the kubelet's own turns nothing. Whoever reaches the address is answered: the node and its pods, and who is routed
+//! through the node, as with any Service.
+//!
+//! The wire format is by hand: a program that reads one message and writes two records with hickory-proto 0.26
+//! (`default-features = false`) is 290 kB larger than one that does not, and allocates for each name. All of this crate adds 273 kB to a
+//! program with an API client and informers; an answer from the index allocates nothing. hickory-proto is what the tests compare with.
+//! `examples/load.rs` measures: 280,000 answers for a second of the thread's processor time, 9 MB with 10,000 Services of 3 endpoints.
+//!
+//! Not here: the search path answered in one question (CoreDNS's autopath), and stale answers while resolvers are away.
 
 use client::informer::Informer;
 use index::{Index, Shape};

@@ -84,10 +84,7 @@ impl Cluster {
         Response::new(Either::Left(Full::from(list.to_string())))
     }
 
-    fn informer<K: Object>(&self) -> Informer<K>
-    where
-        K: kube::Resource<DynamicType = ()>,
-    {
+    fn informer<K: Object + kube::Resource<DynamicType = ()>>(&self) -> Informer<K> {
         let cluster = self.clone();
         let service = tower::service_fn(move |request: Request<Body>| {
             let response = cluster.answer(&request);

@@ -258,9 +258,10 @@ fn questions_do_not_go_round() {
 fn a_resolver_that_asks_back_is_refused() {
     let namespace = namespace();
     let (tell, told) = channel();
-    let (tell, inner) = (Mutex::new(tell), namespace.clone());
+    // The resolver's thread outlives the test; the namespace must not.
+    let (tell, inner) = (Mutex::new(tell), Arc::downgrade(&namespace));
     let resolver = Resolver::new(&namespace, 1, move |question| {
-        let socket = inner.inside(|| {
+        let socket = inner.upgrade().unwrap().inside(|| {
             let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
             socket.connect((V4, 53)).unwrap();
             socket

@@ -1,4 +1,6 @@
 //! A responder with real sockets, in network namespaces of its own, beside a scripted API server and scripted resolvers.
+// What is not as expected fails the test.
+#![allow(clippy::unwrap_used)]
 
 mod cluster;
 mod forward;
