@@ -68,7 +68,7 @@ fn a_node_changes_its_address() {
         });
         echo(&mut client, &mut server).unwrap();
         until_they_meet(&a, &b);
-        let text = a.namespace.exec("bridge fdb show dev eth0") + &a.namespace.ip("route show");
+        let text = a.namespace.exec("bridge fdb show") + &a.namespace.ip("route show");
         assert!(!text.contains("192.0.2.2 "), "{text}");
     }
 }

@@ -81,7 +81,11 @@ impl Server {
                 let kind = request.headers()["content-type"].to_str().unwrap();
                 assert_eq!(kind, "application/strategic-merge-patch+json");
                 let patch: Value = serde_json::from_slice(request.body()).unwrap();
-                let mut node = table.nodes[*name].clone();
+                let Some(mut node) = table.nodes.get(*name).cloned() else {
+                    let missing = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404});
+                    let body = Either::Left(Full::from(missing.to_string()));
+                    return Response::builder().status(404).body(body).unwrap();
+                };
                 merge(&mut node, &patch);
                 let body = table.put(name, node).to_string();
                 Response::new(Either::Left(Full::from(body)))
