@@ -185,8 +185,10 @@ impl Loop {
             match &mut self.watched {
                 None => std::future::pending().await,
                 Some(watched) => tokio::select! {
-                    news = watched.pods.next() => Event::Pods(news),
+                    biased;
+                    // The rarer first, so that it does not wait for ever.
                     news = watched.namespaces.next() => Event::Namespaces(news),
+                    news = watched.pods.next() => Event::Pods(news),
                 },
             }
         };
