@@ -3,10 +3,10 @@
 //! One connection carries all requests and watches (HTTP/1.1 only where the server offers nothing else). Pings notice a dead
 //! server within 45 seconds, as upstream's client does. Never retries a request: callers know what may be repeated.
 
+use crate::early;
 use crate::identity::{Closing, Identity};
 use crate::observe::Observed;
 pub use crate::observe::{Observer, Request};
-use crate::{early, kubeconfig};
 use http::HeaderValue;
 use http::header::USER_AGENT;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -100,7 +100,7 @@ pub async fn read_kubeconfig(path: &Path) -> Result<kube::Config, ConnectError> 
         path: path.to_owned(),
         source: Box::new(source),
     };
-    let kubeconfig = kubeconfig::read(path).map_err(fail)?;
+    let kubeconfig = Kubeconfig::read_from(path).map_err(fail)?;
     let authority = authority_file(&kubeconfig);
     let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
     let mut config = config.map_err(fail)?;

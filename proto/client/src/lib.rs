@@ -13,7 +13,6 @@ mod early;
 pub mod identity;
 pub mod informer;
 pub mod json_text;
-pub mod kubeconfig;
 pub mod memory;
 mod observe;
 pub mod tree;
