@@ -72,20 +72,6 @@ const ROWS: &[Row] = &[
     ),
     part(
         "services",
-        "",
-        |object| {
-            let name = (
-                text(object, &["metadata", "namespace"]),
-                text(object, &["metadata", "name"]),
-            );
-            name != ("default", "kubernetes")
-                && text(object, &["spec", "type"]) != "ExternalName"
-                && text(object, &["spec", "clusterIP"]) != "None"
-        },
-        "no proxy of ours leads their addresses and node ports to pods (another one, such as kube-proxy, may)",
-    ),
-    part(
-        "services",
         "spec.type LoadBalancer",
         |object| text(object, &["spec", "type"]) == "LoadBalancer",
         "no load balancer is made unless --controllers names service-lb-controller (then they get addresses of nodes) or a controller from outside does",
@@ -100,7 +86,6 @@ const ROWS: &[Row] = &[
         "ingresses.networking.k8s.io",
         "no controller of ours leads traffic by them (another one may)",
     ),
-    kind("networkpolicies.networking.k8s.io", "no traffic is refused by them"),
     kind("csidrivers.storage.k8s.io", NO_STORAGE),
     kind("csinodes.storage.k8s.io", NO_STORAGE),
     kind("csistoragecapacities.storage.k8s.io", NO_STORAGE),

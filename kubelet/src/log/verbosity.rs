@@ -35,7 +35,9 @@ impl Verbosity {
 
     /// Whether a line of this kind is wanted. Libraries say one step less than this kubelet's own parts.
     pub(super) fn wants(&self, metadata: &Metadata<'_>) -> bool {
-        let own = ["kubelet", "client"].iter().any(|part| is_of(metadata.target(), part));
+        let own = ["kubelet", "client", "proxy", "dns", "overlay", "policy"]
+            .iter()
+            .any(|part| is_of(metadata.target(), part));
         let verbosity = self.of(metadata.file().unwrap_or_default());
         let most = if own {
             level(verbosity)

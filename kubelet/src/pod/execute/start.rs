@@ -188,6 +188,8 @@ impl Executor {
         let addresses: Vec<IpAddr> = addresses.iter().filter_map(|address| address.parse().ok()).collect();
         match gate.prepare(pod, &addresses, POLICIES_MAX).await {
             Ok(()) | Err(Late::Held) => Ok(()),
+            // Static pods start before anybody can say what policies there are.
+            Err(Late::Open) if pod_object::is_static(pod) => Ok(()),
             Err(late) => Err(StartError::Policies(late)),
         }
     }

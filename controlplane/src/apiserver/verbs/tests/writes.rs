@@ -423,18 +423,16 @@ async fn writers_are_told_what_has_no_effect_and_what_is_deprecated() {
         let all = reply.headers.get_all("warning").iter();
         all.map(|value| value.to_str().unwrap().to_owned()).collect()
     };
-    let policy = json!({"metadata": {"name": "q"}, "spec": {"podSelector": {}}});
-    let policies = "/apis/networking.k8s.io/v1/namespaces/a/networkpolicies";
-    let text = "299 - \"networkpolicies.networking.k8s.io: no traffic is refused by them\"";
-    assert_eq!(told(&post(&server, policies, &policy).await), [text]);
-    let dry = post(
-        &server,
-        &format!("{policies}?dryRun=All"),
-        &json!({"metadata": {"name": "r"}, "spec": {"podSelector": {}}}),
-    )
-    .await;
+    let ingress = |name: &str| {
+        let backend = json!({"service": {"name": "s", "port": {"number": 80}}});
+        json!({"metadata": {"name": name}, "spec": {"defaultBackend": backend}})
+    };
+    let ingresses = "/apis/networking.k8s.io/v1/namespaces/a/ingresses";
+    let text = "299 - \"ingresses.networking.k8s.io: no controller of ours leads traffic by them (another one may)\"";
+    assert_eq!(told(&post(&server, ingresses, &ingress("q")).await), [text]);
+    let dry = post(&server, &format!("{ingresses}?dryRun=All"), &ingress("r")).await;
     assert_eq!((dry.code, told(&dry)), (201, vec![text.to_owned()]));
-    let one = format!("{policies}/q");
+    let one = format!("{ingresses}/q");
     let read = get(&server, &one).await;
     assert_eq!(told(&read), [""; 0]);
     assert_eq!(told(&put(&server, &one, &read.body).await), [text]);
