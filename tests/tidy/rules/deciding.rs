@@ -2,8 +2,6 @@
 
 /// Modules that decide: pure functions over a snapshot.
 pub(super) const DECIDING: [&str; 101] = [
-pub(super) const DECIDING: [&str; 101] = [
-pub(super) const DECIDING: [&str; 101] = [
     "controlplane/src/controller/autoscaler/behavior",
     "controlplane/src/controller/autoscaler/calculate",
     "controlplane/src/controller/autoscaler/decide",
