@@ -14,6 +14,7 @@ use crate::parts::Parts;
 use crate::reason::event;
 use client::backoff::Backoff;
 use client::informer::{Informer, Object, Options};
+use futures::FutureExt;
 use futures::future::BoxFuture;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{Node, Service};
@@ -84,17 +85,15 @@ pub fn start(parts: &Arc<Parts>, config: &Arc<Config>, tasks: &mut JoinSet<()>, 
         given.services = Some((given.all(), given.all()));
     }
     let given = Arc::new(given);
-    let wanted: [(bool, &'static str, fn(&Arc<Given>) -> Begin); 4] = [
-        (network.backend.is_some(), "pod network", parts::overlay),
-        (network.proxy, "Service proxy", parts::proxy),
-        (network.dns, "cluster DNS", parts::dns),
-        (network.policies, "network policies", parts::policies),
-    ];
-    for (is_wanted, what, begin) in wanted {
+    let mut begin = |is_wanted: bool, what, part: fn(&Arc<Given>) -> Begin| {
         if is_wanted {
-            tasks.spawn(keep(what, parts.clone(), begin(&given), stop.clone()));
+            tasks.spawn(keep(what, parts.clone(), part(&given), stop.clone()).boxed());
         }
-    }
+    };
+    begin(network.backend.is_some(), "pod network", parts::overlay);
+    begin(network.proxy, "Service proxy", parts::proxy);
+    begin(network.dns, "cluster DNS", parts::dns);
+    begin(network.policies, "network policies", parts::policies);
 }
 
 /// Runs a part until `stop`. One that cannot begin is told and tried again: what it lacks may come.
