@@ -39,6 +39,7 @@ pub(crate) const ALL: &[(&str, Case)] = &[
     ("services_by_name_address_and_port", service::services),
     ("names_of_the_cluster", service::names),
     ("network_policies", service::policies),
+    ("a_second_node_comes_and_goes", service::several_nodes),
     ("deployment_answers_on_every_address", workload::deployment_answers),
     ("apply_is_seen_by_get_w", workload::apply_and_watch),
     ("scale_3_5_2", workload::scale),

@@ -6,7 +6,7 @@ use anyhow::{Context, ensure};
 
 use crate::cases::pod;
 use crate::cases::workload::{addresses, delete};
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, succeed};
 use crate::wait;
 
 /// Answers each request with the name of the pod.
@@ -236,4 +236,78 @@ pub(crate) fn policies(cluster: &Cluster) -> anyhow::Result<()> {
         fetch(cluster, "client", "http://named").map(drop)
     })?;
     end(cluster)
+}
+/// A server on each node, and who asks from the first.
+const EVERYWHERE: &str = r#"
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: everywhere}
+spec:
+  selector: {matchLabels: {app: everywhere}}
+  template:
+    metadata: {labels: {app: everywhere}}
+    spec:
+      terminationGracePeriodSeconds: 0
+      containers:
+      - name: c
+        image: busybox
+        imagePullPolicy: IfNotPresent
+        command: [sh, -c, "mkdir /www && hostname > /www/index.html && exec httpd -f -p 8080 -h /www"]
+        readinessProbe: {httpGet: {path: /, port: 8080}, periodSeconds: 1}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: everywhere}
+spec:
+  selector: {app: everywhere}
+  ports: [{port: 80, targetPort: 8080}]
+"#;
+
+fn nodes(cluster: &Cluster, wanted: usize) -> anyhow::Result<Vec<String>> {
+    let path = "{range .items[*]}{.metadata.name}={.status.conditions[?(@.type==\"Ready\")].status} {end}";
+    let text = cluster.get(&["nodes"], path)?;
+    let ready: Vec<String> = text
+        .split_whitespace()
+        .filter_map(|node| node.strip_suffix("=True").map(str::to_owned))
+        .collect();
+    ensure!(ready.len() == wanted, "{text}");
+    Ok(ready)
+}
+
+/// A second node comes: pods of both answer by one name, from either node; policies hold across them; the node is drained and goes.
+pub(crate) fn several_nodes(cluster: &Cluster) -> anyhow::Result<()> {
+    let mut up = cluster.hack("up");
+    up.args(["--nodes", "2"]);
+    succeed(up, None)?;
+    let both = wait::until(60, "two nodes are ready", || nodes(cluster, 2))?;
+    cluster.apply(EVERYWHERE)?;
+    cluster.kubectl(&["rollout", "status", "daemonset/everywhere", "--timeout=60s"])?;
+    let path = "{.items[*].metadata.name}";
+    let names: BTreeSet<String> = cluster
+        .get(&["pods", "-l", "app=everywhere"], path)?
+        .split_whitespace()
+        .map(str::to_owned)
+        .collect();
+    ensure!(names.len() == 2, "{names:?}");
+    for node in &both {
+        let client = CLIENT.replace("spec:", &format!("spec:\n  nodeName: {node}"));
+        pod::run_and_wait(cluster, "client", &client)?;
+        answered_by(cluster, "http://everywhere", &names).with_context(|| format!("from {node}"))?;
+        pod::delete(cluster, "client")?;
+    }
+    let second = both
+        .iter()
+        .find(|name| name.ends_with("-2"))
+        .context("the second node")?;
+    cluster.kubectl(&["drain", second, "--ignore-daemonsets", "--timeout=60s"])?;
+    cluster.kubectl(&["delete", "daemonset,service", "everywhere", "--ignore-not-found"])?;
+    wait::until(60, "the pods are gone", || {
+        let left = cluster.get(&["pods"], path)?;
+        ensure!(left.is_empty(), "{left}");
+        Ok(())
+    })?;
+    let mut up = cluster.hack("up");
+    up.args(["--nodes", "1"]);
+    succeed(up, None)?;
+    wait::until(60, "one node is left", || nodes(cluster, 1)).map(drop)
 }
