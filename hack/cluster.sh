@@ -197,7 +197,9 @@ dns_address() {
 
 # let_nodes_see: what a kubelet follows for the cluster's network is more than a node may see by itself.
 let_nodes_see() {
-    kubectl_admin apply -f "$ROOT/hack/node/network.yaml" >"$DATA/log/network.log" 2>&1 || {
+    local files=(-f "$ROOT/hack/node/network.yaml")
+    if ((NODES > 1)); then files+=(-f "$ROOT/hack/node/pod-network.yaml"); fi
+    kubectl_admin apply "${files[@]}" >"$DATA/log/network.log" 2>&1 || {
         cat "$DATA/log/network.log" >&2
         die "nodes cannot be allowed to follow Services and policies"
     }

@@ -1,9 +1,12 @@
 //! How each part begins: what it follows, and whom it tells.
 
 use super::{Begin, Given, events, settings};
+use client::Informer;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use netlink::cidr::Cidr;
+use std::pin::pin;
 use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
 
 pub(super) fn proxy(given: &Arc<Given>) -> Begin {
     let given = given.clone();
@@ -46,9 +49,9 @@ pub(super) fn dns(given: &Arc<Given>) -> Begin {
     })
 }
 
-fn namespaces(given: &Given) -> client::Informer<Namespace> {
+fn namespaces(given: &Given) -> Informer<Namespace> {
     let api = kube::Api::all(given.client.clone());
-    client::Informer::spawn_as_tree(api, given.options(""))
+    Informer::spawn_as_tree(api, given.options(""))
 }
 
 pub(super) fn overlay(given: &Arc<Given>) -> Begin {
@@ -77,35 +80,61 @@ pub(super) fn policies(given: &Arc<Given>) -> Begin {
     Box::new(move |stop| {
         let given = given.clone();
         Box::pin(async move {
-            let parts = &given.parts;
-            let node = parts.context.node_name.clone();
-            let gate = parts.gate.clone().ok_or("there is no gate")?;
-            let settings = policy::settings::Settings {
-                node_name: node.clone(),
-                pod_cidrs: own_ranges(&given.nodes, &node).await,
-                ..policy::settings::Settings::default()
+            let Some(()) = stop.run_until_cancelled(given.nodes.synced()).await else {
+                return Ok(());
             };
-            let (of_pods, of_namespaces) = (given.clone(), given.clone());
-            let sources = policy::Sources {
-                policies: given.all(),
-                pods: Box::new(move || of_pods.all::<Pod>()),
-                namespaces: Box::new(move || namespaces(&of_namespaces)),
-            };
-            let recorder = parts.recorder.clone();
-            let observer = Arc::new(move |notice: &_| events::of_policies(&recorder, &node, notice));
-            let ended = policy::run(sources, settings, gate, observer, stop).await;
-            ended.map_err(|error| settings::chain(&error))
+            let node = given.parts.context.node_name.clone();
+            let mut ranges = ranges(&given.nodes, &node);
+            // Which addresses are held back until they are known depends on the node's ranges: with others all begins anew.
+            while !stop.is_cancelled() {
+                let inside = stop.child_token();
+                let mut enforcing = pin!(enforce(&given, ranges.clone(), inside.clone()));
+                let others = tokio::select! {
+                    biased;
+                    ended = &mut enforcing => return ended,
+                    others = other_ranges(&given.nodes, &node, &ranges) => others,
+                };
+                inside.cancel();
+                enforcing.await?;
+                ranges = others;
+            }
+            Ok(())
         })
     })
 }
 
-/// The ranges of this node's pods, once they are known.
-async fn own_ranges(nodes: &client::Informer<Node>, name: &str) -> Vec<Cidr> {
-    let ranges = || -> Vec<Cidr> {
-        let texts = nodes.get("", name).map(|node| crate::node::pod_cidrs(&node));
-        let texts = texts.unwrap_or_default();
-        texts.iter().filter_map(|text| Cidr::parse(text).ok()).collect()
+/// Enforces policies on a node of these ranges until `stop`.
+async fn enforce(given: &Arc<Given>, pod_cidrs: Vec<Cidr>, stop: CancellationToken) -> Result<(), String> {
+    let parts = &given.parts;
+    let node = parts.context.node_name.clone();
+    let gate = parts.gate.clone().ok_or("there is no gate")?;
+    let settings = policy::settings::Settings {
+        node_name: node.clone(),
+        pod_cidrs,
+        ..policy::settings::Settings::default()
     };
-    nodes.wait_until(|_| !ranges().is_empty()).await;
-    ranges()
+    let (of_pods, of_namespaces) = (given.clone(), given.clone());
+    let sources = policy::Sources {
+        policies: given.all(),
+        pods: Box::new(move || of_pods.all::<Pod>()),
+        namespaces: Box::new(move || namespaces(&of_namespaces)),
+    };
+    let recorder = parts.recorder.clone();
+    let observer = Arc::new(move |notice: &_| events::of_policies(&recorder, &node, notice));
+    let ended = policy::run(sources, settings, gate, observer, stop).await;
+    ended.map_err(|error| settings::chain(&error))
+}
+
+/// The ranges of this node's pods, as far as they are known.
+fn ranges(nodes: &Informer<Node>, name: &str) -> Vec<Cidr> {
+    let texts = nodes.get("", name).map(|node| crate::node::pod_cidrs(&node));
+    let texts = texts.unwrap_or_default();
+    texts.iter().filter_map(|text| Cidr::parse(text).ok()).collect()
+}
+
+/// Waits until they are others. A node that is gone, or has none, keeps what it had.
+async fn other_ranges(nodes: &Informer<Node>, name: &str, before: &[Cidr]) -> Vec<Cidr> {
+    let others = || Some(ranges(nodes, name)).filter(|now| !now.is_empty() && now != before);
+    nodes.wait_until(|_| others().is_some()).await;
+    others().unwrap_or_else(|| before.to_vec())
 }

@@ -218,8 +218,9 @@ impl Executor {
             }
             Operation::StopSandbox { id } => {
                 let stopped = self.parts.runtime.stop_pod_sandbox(&id).await;
-                if let (Ok(_), Some(gate)) = (&stopped, &self.parts.gate) {
-                    gate.forget(&PodId::of(&subject.pod));
+                let others = subject.observed.sandboxes.iter().filter(|sandbox| sandbox.id != id);
+                if stopped.is_ok() && !others.into_iter().any(|sandbox| sandbox.ready) {
+                    self.forget_addresses(subject);
                 }
                 let pod = subject.uid.clone();
                 Effect::Done(stopped.map_err(|error| Failure::KillSandbox { pod, error }))
@@ -241,6 +242,8 @@ impl Executor {
                 let begun = Instant::now();
                 let released = self.parts.cgroups.release_pod(&subject.uid).await;
                 self.parts.metrics.pods.cgroup("destroy", begun.elapsed());
+                // Its sandbox may have vanished without being stopped.
+                self.forget_addresses(subject);
                 Effect::Done(released.map_err(Failure::ReleaseCgroup))
             }
             Operation::Purge => Effect::Done(self.purge(subject).await),
@@ -251,6 +254,13 @@ impl Executor {
                 Effect::Resized(resized.map_err(Failure::Resize))
             }
             Operation::Observe => Effect::Done(Ok(())),
+        }
+    }
+
+    /// The pod has no sandbox any more: its addresses are nobody's.
+    fn forget_addresses(&self, subject: &Subject) {
+        if let Some(gate) = &self.parts.gate {
+            gate.forget(&PodId::of(&subject.pod));
         }
     }
 

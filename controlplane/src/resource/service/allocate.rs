@@ -148,8 +148,12 @@ pub fn held_addresses(service: &Value) -> BTreeSet<IpAddr> {
     ips.filter_map(|ip| ip.as_str()?.parse().ok()).collect()
 }
 
-/// Every node port a Service holds, that of health checks with them.
+/// Every node port a Service holds, that of health checks with them. A type that has none holds none, whatever its fields say:
+/// an ExternalName may carry any number there, and must not keep it from others.
 pub fn held_ports(service: &Value) -> BTreeSet<u16> {
+    if !matches!(text(service, &["spec", "type"]), "NodePort" | "LoadBalancer") {
+        return BTreeSet::new();
+    }
     let ports = list(service, &["spec", "ports"]).iter();
     let ports = ports.filter_map(|port| int(port, &["nodePort"]));
     let all = ports.chain(int(service, &["spec", "healthCheckNodePort"]));
