@@ -152,7 +152,8 @@ impl Turn<'_, '_> {
             true => !self.index.owners(&address).is_empty(),
             false => self.is_of_service(&address),
         };
-        if !is_ours && !(self.index.synced && is_known()) {
+        let is_claimed = || self.index.synced && is_known();
+        if !is_ours && !is_claimed() {
             return Step::Outside;
         }
         let zone = Name::parse(if address.is_ipv4() { "in-addr.arpa" } else { "ip6.arpa" });
