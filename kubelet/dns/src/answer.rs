@@ -144,14 +144,23 @@ impl Turn<'_, '_> {
         let Some(address) = reverse(name.wire()) else {
             return Step::Outside;
         };
-        let is_ours = self.index.shape.ranges.iter().any(|range| range.contains(&address));
-        let is_known = self.index.synced && !self.index.owners(&address).is_empty();
-        if !is_ours && !is_known {
+        let ranges = &self.index.shape.ranges;
+        let is_ours = ranges.iter().any(|range| range.contains(&address));
+        // Endpoints are whatever somebody wrote, services' own addresses are the API server's to give.
+        let by_endpoints = is_ours || ranges.is_empty();
+        let is_known = || match by_endpoints {
+            true => !self.index.owners(&address).is_empty(),
+            false => self.is_of_service(&address),
+        };
+        let is_claimed = || self.index.synced && is_known();
+        if !is_ours && !is_claimed() {
             return Step::Outside;
         }
         let zone = Name::parse(if address.is_ipv4() { "in-addr.arpa" } else { "ip6.arpa" });
         let zone = zone.unwrap_or(Name::ROOT);
-        self.finish(&zone, self.index.synced, |turn| turn.pointers(name, address))
+        self.finish(&zone, self.index.synced, |turn| {
+            turn.pointers(name, address, by_endpoints)
+        })
     }
 
     /// Says of whom the answer is, and what is missing.
@@ -300,8 +309,8 @@ impl Turn<'_, '_> {
         if any { Ok(None) } else { Err(Missing::Data) }
     }
 
-    fn pointers(&mut self, name: &Name, address: IpAddr) -> Result<Option<Name>, Missing> {
-        let targets = self.targets(address);
+    fn pointers(&mut self, name: &Name, address: IpAddr, by_endpoints: bool) -> Result<Option<Name>, Missing> {
+        let targets = self.targets(address, by_endpoints);
         if targets.is_empty() {
             return Err(Missing::Name);
         }

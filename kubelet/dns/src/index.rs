@@ -21,6 +21,9 @@ pub use service::{Endpoint, Port, Protocol, Slice, Spec, dashed, undashed};
 /// The label that names a slice's service.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
+/// Up to how many of a kind no place is kept for more: most addresses have one owner, most services one slice. Beyond, places double.
+const EXACT_MAX: usize = 4;
+
 /// What names pods have by their addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PodNames {
@@ -193,7 +196,9 @@ impl Index {
             (Ok(at), None) => Some(entry.slices.remove(at)),
             (Err(at), Some(now)) => {
                 // Most services have one slice.
-                entry.slices.reserve_exact(1);
+                if entry.slices.len() < EXACT_MAX {
+                    entry.slices.reserve_exact(1);
+                }
                 entry.slices.insert(at, now);
                 None
             }
@@ -256,7 +261,9 @@ impl Index {
 /// Puts one of the owners in; most addresses have one.
 fn give(owners: &mut Owners, address: IpAddr, owner: Arc<[u8]>) {
     let there = owners.entry(address).or_default();
-    there.reserve_exact(1);
+    if there.len() < EXACT_MAX {
+        there.reserve_exact(1);
+    }
     there.push(owner);
 }
 

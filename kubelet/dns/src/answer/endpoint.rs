@@ -1,12 +1,19 @@
 //! What stands behind a service, as addresses, as services of ports, and as names of addresses. Pure.
 
-use super::{Missing, SVC, Turn};
+use super::{Missing, SVC, Turn, kind_of};
 use crate::index::{Endpoint, Entry, Port, Protocol, Spec, dashed};
 use crate::wire::{Name, Section, kind};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 /// The most names one address is said to have.
 const POINTERS_MAX: usize = 64;
+/// The most addresses, or pairs of port and endpoint, that are considered for one answer: no answer has room for more (64 KiB, and
+/// 16 bytes for the smallest record).
+const FOUND_MAX: usize = 4096;
+/// The most entries of an address's owners that are looked through for its names, and the most endpoints with names of their own.
+/// (Those without are found by their address.)
+const LOOKED_MAX: usize = 8192;
 
 /// A port that was asked for.
 pub(super) type Wanted<'a> = Option<(&'a [u8], Protocol)>;
@@ -17,6 +24,10 @@ fn is_wanted(port: &Port, wanted: Wanted<'_>) -> bool {
 
 fn is_published(entry: &Entry) -> bool {
     matches!(entry.spec, Some(Spec::Headless { published: true }))
+}
+
+fn is_cluster(entry: &Entry) -> bool {
+    matches!(entry.spec, Some(Spec::Cluster { .. }))
 }
 
 fn usable(entry: &Entry) -> impl Iterator<Item = &Endpoint> {
@@ -46,17 +57,28 @@ impl Turn<'_, '_> {
         let mut addresses = std::mem::take(&mut self.room.addresses);
         addresses.clear();
         let published = is_published(entry);
+        let mut any = false;
+        // Of the family that was asked for: those of the other must not take up the bound.
+        let wanted = self.query.kind;
+        let mut is_wanted = |address: &IpAddr| {
+            any = true;
+            kind_of(address) == wanted
+        };
         for slice in &entry.slices {
+            let left = FOUND_MAX - addresses.len();
             match label {
-                Some(label) => addresses.extend(slice.named(label, published).map(|endpoint| endpoint.address)),
-                None => addresses.extend(slice.addresses(published)),
+                Some(label) => {
+                    let named = slice.named(label, published).map(|endpoint| endpoint.address);
+                    addresses.extend(named.filter(&mut is_wanted).take(left));
+                }
+                None => addresses.extend(slice.addresses(published).filter(&mut is_wanted).take(left)),
             }
         }
         addresses.sort_unstable();
         addresses.dedup();
-        let outcome = match addresses.is_empty() {
-            true => Err(Missing::Name),
-            false => self.addresses(name, &addresses),
+        let outcome = match any {
+            true => self.addresses(name, &addresses),
+            false => Err(Missing::Name),
         };
         self.room.addresses = addresses;
         outcome
@@ -113,9 +135,12 @@ impl Turn<'_, '_> {
                 .iter()
                 .filter(|port| is_wanted(port, wanted))
                 .map(|port| port.number)
+                .take(FOUND_MAX)
                 .collect();
             for port in &ports {
-                self.service_record(name, *port, ports.len(), &target);
+                if !self.service_record(name, *port, ports.len(), &target) {
+                    break;
+                }
             }
             if !ports.is_empty() {
                 for address in addresses {
@@ -127,9 +152,15 @@ impl Turn<'_, '_> {
         let published = is_published(entry);
         let mut found: Vec<(&Endpoint, u16)> = Vec::new();
         for slice in &entry.slices {
-            for port in slice.ports.iter().filter(|port| is_wanted(port, wanted)) {
-                found.extend(slice.usable(published).map(|endpoint| (endpoint, port.number)));
+            let ports = slice.ports.iter().filter(|port| is_wanted(port, wanted));
+            let ports: Vec<u16> = ports.map(|port| port.number).take(FOUND_MAX).collect();
+            if ports.is_empty() {
+                continue;
             }
+            let pairs = slice
+                .usable(published)
+                .flat_map(|endpoint| ports.iter().map(move |port| (endpoint, *port)));
+            found.extend(pairs.take(FOUND_MAX - found.len()));
         }
         // By name and port, and then the addresses of each: an endpoint of two families is one.
         found.sort_unstable_by(|one, other| (named(one), one.0.address).cmp(&(named(other), other.0.address)));
@@ -175,8 +206,29 @@ impl Turn<'_, '_> {
         self.record(Section::Answer, name.wire(), kind::SRV, &data)
     }
 
-    /// The names of an address: its service's, or its endpoints', those with names of their own first.
-    pub(super) fn targets(&self, address: IpAddr) -> Vec<Name> {
+    /// The services an address belongs to, each once though it is named once for each of its endpoints.
+    fn owners(&self, address: &IpAddr) -> impl Iterator<Item = (&[u8], &Entry)> {
+        let index = self.index;
+        let mut seen: Vec<&Arc<[u8]>> = Vec::new();
+        let owners = index.owners(address).iter().take(LOOKED_MAX);
+        let owners = owners.filter(move |key| {
+            // A service's endpoints come one after another, so the last seen is the likely one.
+            let is_new = !seen.iter().rev().any(|there| Arc::ptr_eq(there, key));
+            if is_new && seen.len() < POINTERS_MAX {
+                seen.push(key);
+            }
+            is_new
+        });
+        owners.filter_map(move |key| Some((&**key, index.service(key)?)))
+    }
+
+    /// Whether an address is a service's own.
+    pub(super) fn is_of_service(&self, address: &IpAddr) -> bool {
+        self.owners(address).any(|(_, entry)| is_cluster(entry))
+    }
+
+    /// The names of an address: its service's, or, if wanted, its endpoints', those with names of their own first.
+    pub(super) fn targets(&self, address: IpAddr, by_endpoints: bool) -> Vec<Name> {
         let zone = self.index.shape.zone.wire();
         let mut targets: Vec<(bool, Name)> = Vec::new();
         let mut label = Vec::new();
@@ -189,17 +241,26 @@ impl Turn<'_, '_> {
                 targets.insert(at, (is_unnamed, name));
             }
         };
-        for key in self.index.owners(&address) {
-            let Some(entry) = self.index.service(key) else {
-                continue;
-            };
-            if let Some(Spec::Cluster { .. }) = entry.spec {
+        let mut left = LOOKED_MAX;
+        let own = dashed(&address);
+        let owners = self.owners(&address);
+        let owners = owners.filter(|(_, entry)| by_endpoints || is_cluster(entry));
+        for (key, entry) in owners.take(POINTERS_MAX) {
+            if is_cluster(entry) {
                 put(false, Name::of(&[key, SVC, zone]));
                 continue;
             }
-            for endpoint in usable(entry).filter(|endpoint| endpoint.address == address) {
-                label_of(endpoint, &mut label);
-                put(endpoint.hostname.is_none(), Name::of(&[&label, key, SVC, zone]));
+            let published = is_published(entry);
+            for slice in &entry.slices {
+                let given = &slice.given()[..left.min(slice.given().len())];
+                left -= given.len();
+                let given = given.iter().filter(|endpoint| published || endpoint.ready);
+                let unnamed = slice.named(&own, published);
+                let unnamed = unnamed.filter(|endpoint| endpoint.hostname.is_none()).take(1);
+                for endpoint in given.chain(unnamed).filter(|endpoint| endpoint.address == address) {
+                    label_of(endpoint, &mut label);
+                    put(endpoint.hostname.is_none(), Name::of(&[&label, key, SVC, zone]));
+                }
             }
         }
         targets.into_iter().map(|(_, name)| name).collect()

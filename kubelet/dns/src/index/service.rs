@@ -179,6 +179,12 @@ impl Slice {
         self.usable(published).map(|endpoint| endpoint.address)
     }
 
+    /// Its endpoints that were given names, ready or not.
+    pub fn given(&self) -> &[Endpoint] {
+        let unnamed = self.endpoints.partition_point(|endpoint| endpoint.hostname.is_none());
+        &self.endpoints[unnamed..]
+    }
+
     /// The endpoints of this name, in small letters: the one they were given, or for those without their address with dashes.
     pub fn named<'a>(&'a self, name: &'a [u8], published: bool) -> impl Iterator<Item = &'a Endpoint> {
         let unnamed = self.endpoints.partition_point(|endpoint| endpoint.hostname.is_none());

@@ -1,5 +1,5 @@
 //! Questions by TCP (RFC 7766): many on a connection, answered as they are known. Bounded: connections in all and of one source,
-//! questions under way on each, and the time one may be idle or take to read an answer.
+//! questions under way on each, and the time one may be without a whole question or take to read an answer.
 
 use super::{Came, QUESTION_BYTES, Server, Sink};
 use std::cell::RefCell;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 /// What bounds connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub struct Bounds {
     pub connections: usize,
     /// Those of them one source may have.
     pub connections_per_source: usize,
-    /// How long one may be idle.
+    /// How long one may be without a whole question, or an answer to one.
     pub idle: Duration,
     /// How long it may take over one answer.
     pub slow: Duration,
@@ -35,8 +35,8 @@ impl Default for Bounds {
     }
 }
 
-/// Answers that wait to be written on one connection; it asks nothing more until there is room.
-const UNDER_WAY: usize = 32;
+/// Answers that wait to be written on one connection, of 64 KiB at most; it asks nothing more until there is room.
+const UNDER_WAY: usize = 8;
 
 /// Whose the open connections are.
 type Open = Rc<RefCell<Vec<IpAddr>>>;
@@ -94,6 +94,8 @@ async fn converse(server: Rc<Server>, mut stream: TcpStream, peer: SocketAddr, b
     let (sender, mut later) = mpsc::channel::<Vec<u8>>(UNDER_WAY);
     let mut buffer = Vec::with_capacity(512);
     let mut out = Vec::new();
+    // Since the last whole question or answer: a byte now and then does not keep a place.
+    let mut since = Instant::now();
     loop {
         // Beyond what may be under way nothing is read, so that every answer has room.
         while let Some(end) = whole(&buffer)?.filter(|_| under_way(&sender) < UNDER_WAY) {
@@ -106,11 +108,15 @@ async fn converse(server: Rc<Server>, mut stream: TcpStream, peer: SocketAddr, b
                 write(&mut writing, &out, bounds.slow).await?;
             }
             buffer.drain(..end);
+            since = Instant::now();
         }
         tokio::select! {
             biased;
-            Some(message) = later.recv() => write(&mut writing, &message, bounds.slow).await?,
-            read = timeout(bounds.idle, reading.read_buf(&mut buffer)), if under_way(&sender) < UNDER_WAY => {
+            Some(message) = later.recv() => {
+                write(&mut writing, &message, bounds.slow).await?;
+                since = Instant::now();
+            }
+            read = timeout_at(since + bounds.idle, reading.read_buf(&mut buffer)), if under_way(&sender) < UNDER_WAY => {
                 if read?? == 0 {
                     break;
                 }

@@ -1,7 +1,7 @@
 //! A network namespace with a responder in it, clients, and resolvers that do as they are told.
 
 use crate::cluster::{Cluster, namespace, service};
-use dns::{Metrics, Settings};
+use dns::{ForwardBounds, Metrics, Settings};
 use hickory_proto::op::{Message, MessageType, OpCode, Query, ResponseCode};
 use hickory_proto::rr::rdata::{A, SOA};
 use hickory_proto::rr::{Name, RData, Record, RecordType};
@@ -100,6 +100,7 @@ impl Node {
             addresses: vec![V4.parse().unwrap(), V6.parse().unwrap()],
             resolv_conf: path,
             answers_per_source: 0,
+            forward: unhurried(),
             ..Settings::default()
         };
         change(&mut settings);
@@ -191,6 +192,15 @@ impl Drop for Node {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
+    }
+}
+
+/// Patience with resolvers that a loaded machine does not use up.
+fn unhurried() -> ForwardBounds {
+    ForwardBounds {
+        patience: Duration::from_secs(12),
+        deadline: Duration::from_secs(25),
+        ..ForwardBounds::default()
     }
 }
 
@@ -300,6 +310,15 @@ impl Stream {
         let mut message = vec![0; usize::from(u16::from_be_bytes(length))];
         self.0.read_exact(&mut message).ok()?;
         Some(Message::from_vec(&message).unwrap())
+    }
+
+    /// Waits for the other side to end the connection, without another answer; not so if it says something, or nothing for long.
+    pub(crate) fn ended(&mut self) -> bool {
+        match self.0.read(&mut [0]) {
+            Ok(length) => length == 0,
+            // Who ends with something unread resets.
+            Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
+        }
     }
 }
 

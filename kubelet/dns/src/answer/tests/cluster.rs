@@ -33,7 +33,7 @@ pub(crate) fn with_pods(pods: PodNames) -> Index {
         pods,
         ttl: 5,
         addresses: ["10.96.0.10", "fd00:96::10"].map(|text| text.parse().unwrap()).to_vec(),
-        ranges: ["10.96.0.0/16", "10.244.0.0/16", "fd00:96::/112"]
+        ranges: ["10.96.0.0/16", "10.244.0.0/16", "fd00:96::/112", "fd00:244::/64"]
             .map(|text| Cidr::parse(text).unwrap())
             .to_vec(),
     });
