@@ -24,6 +24,11 @@
 //!   pod ranges, and looked at when a pod comes and every [`settings::LOOK_PERIOD`]: until then a switch that is turned off
 //!   meanwhile hides packets. Judging in the bridge family itself would need nf_conntrack_bridge, and could not see
 //!   translated addresses.
+//! - **Link-local addresses** (fe80::/10) are in no policy and in no pod's status. While the cluster has any policy, pods of
+//!   one bridge do not reach each other from or to them, pods without policies neither; neighbour discovery goes on. With
+//!   br_netfilter on for IPv6 that holds for every bridge of the node, for the forward hook is not told which one it is.
+//! - **Frames to all or several**, where br_netfilter is off, carry no packet to an address of the node's ranges from pod to
+//!   pod; packets that are themselves for several (multicast) are not judged there.
 //! - **Established connections.** No packet passes because an earlier one did: each is judged by its connection's two ends,
 //!   both ways. A connection that becomes denied stops with the batch that says so, and goes on if it is allowed again.
 //!   Answers to allowed connections pass, and errors (ICMP) about them. A connection conntrack has never seen, in the middle
