@@ -3,8 +3,8 @@
 //! With br_netfilter switched on for a family they pass our forward chain as they are, and nothing is done here. Else each
 //! frame from one pod to another gets the bridge's own address as its destination, so that it is routed through this
 //! machine, and comes out of the same bridge. What cannot be routed (link-local addresses, frames to all or several with a
-//! packet to one pod) is dropped on its way from port to port. (A table of the bridge family could not judge them itself: it knows no
-//! connections without nf_conntrack_bridge, and it does not see translated addresses.)
+//! packet to one pod) is dropped on its way from port to port. (A table of the bridge family could not judge them itself: it
+//! knows no connections without nf_conntrack_bridge, and it does not see translated addresses.)
 
 use netlink::address::Address;
 use netlink::cidr::Cidr;

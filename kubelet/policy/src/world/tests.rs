@@ -198,6 +198,49 @@ fn an_address_that_changes_hands_has_the_new_ones_rules() {
 }
 
 #[test]
+fn of_two_pods_of_one_address_the_one_told_last_has_it() {
+    for names in [["a", "z"], ["z", "a"]] {
+        let mut world = small();
+        let mut table = Table::default();
+        let addr = "10.0.0.8";
+        // The API server shows both for as long as it likes.
+        let old = pod("d", names[0], NODE, json!({"app": "client"}), &[addr]);
+        let new = pod("d", names[1], NODE, json!({"app": "web"}), &[addr]);
+        let tell = |world: &mut World, pod: &Pod| {
+            put_pod(world, pod);
+            world.set_local_pod(PodId::of(pod), Some(Facts::of(pod, NODE)));
+        };
+        let mut holds = |world: &mut World, is_known: bool, is_client: bool, is_open: bool| {
+            table.apply(&world.take_change());
+            assert_eq!(table.knows(addr), is_known, "{names:?}");
+            assert_eq!(table.passes(tcp(addr, "10.0.0.1", 80)), is_client, "{names:?}");
+            assert_eq!(table.passes(tcp("10.9.9.9", addr, 80)), is_open, "{names:?}");
+        };
+        tell(&mut world, &old);
+        holds(&mut world, true, true, true);
+        tell(&mut world, &new);
+        holds(&mut world, true, false, false);
+        // What the API server says again of the old one gives it nothing back.
+        let again = pod("d", names[0], NODE, json!({"app": "client", "more": "x"}), &[addr]);
+        put_pod(&mut world, &again);
+        holds(&mut world, true, false, false);
+        // This node does.
+        tell(&mut world, &old);
+        holds(&mut world, true, true, true);
+        tell(&mut world, &new);
+        world.set_local_pod(PodId::of(&new), None);
+        world.set_pod(PodId::of(&new), None);
+        let change = world.take_change();
+        assert!(
+            change
+                .revisions
+                .iter()
+                .any(|revision| revision.id == SetId::Known(true))
+        );
+    }
+}
+
+#[test]
 fn isolation_is_by_direction_and_family() {
     let mut world = small();
     let both = pod("d", "both", NODE, json!({"app": "web"}), &["10.0.0.5", "fd00::5"]);
