@@ -42,7 +42,10 @@
 //! - **ICMP** has no ports: rules with ports do not let it through, rules without do. Named ports of egress rules are the
 //!   destination pod's. Pods in the node's network are no peers by selector, only by address.
 //! - **Failures** leave what the kernel holds in force. What a policy asks that cannot be done is told as
-//!   [`settings::Notice::Flawed`], and lets nothing through.
+//!   [`settings::Notice::Flawed`], and lets nothing through. So are rules beyond what is bounded: [`spec::MOST_RULES`],
+//!   [`spec::MOST_SELECTIONS`], [`spec::MOST_RANGES`], and a million members of all sets of peers together; a set there was no
+//!   room for stays empty until no rule asks for it any more.
+//! - **An address that is used again** while the API server still shows its old pod: see [`gate`].
 //!
 //! Sources are believed: a pod that sends with another pod's address is not found out here (the bridge plugin's
 //! `macspoofchk` and filters of addresses are another matter).

@@ -19,6 +19,7 @@ use crate::selector::{Labels, Selector};
 use crate::spec::{Direction, Policy, Rule};
 use chains::Chains;
 use maker::Maker;
+pub(crate) use sets::MOST_MEMBERS;
 use sets::{SetKey, Sets};
 
 /// A pod by what two sources say of it.
@@ -258,6 +259,17 @@ impl World {
             gone_chains,
             gone_sets,
         }
+    }
+
+    /// Policies with a rule whose peers have more addresses than there is room for (it allows none of them), each once.
+    pub fn take_overfull(&mut self) -> Vec<Key> {
+        let over = self.sets.take_over();
+        let is_over = |policy: &Policy| {
+            let mut rules = policy.ingress.iter().chain(&policy.egress).flatten();
+            rules.any(|rule| over.iter().any(|key| key.is_of(rule)))
+        };
+        let policies = self.policies.iter().filter(|(_, policy)| is_over(policy));
+        policies.map(|(key, _)| key.clone()).collect()
     }
 
     /// Everything, for a kernel that holds nothing of it.

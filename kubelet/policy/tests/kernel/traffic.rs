@@ -269,3 +269,24 @@ fn a_chain_that_was_emptied_is_noticed() {
         }
     });
 }
+
+#[test]
+fn the_kernel_bears_as_many_ranges_as_a_rule_may_have() {
+    let mut node = Node::new(Bridging::Shown, &["a", "b"]);
+    // Gaps of all sizes: each range between two of these is many prefixes.
+    let holes = (1..1000u32).map(|at| at.wrapping_mul(2_654_435_761));
+    let v4: Vec<String> = holes
+        .clone()
+        .map(|at| format!("{}/32", std::net::Ipv4Addr::from(at)))
+        .collect();
+    let v6: Vec<String> = holes
+        .map(|at| u128::from(at) << 96 | u128::from(at.reverse_bits()))
+        .map(|at| format!("{}/128", std::net::Ipv6Addr::from(at)))
+        .collect();
+    let all = json!([{"ipBlock": {"cidr": "0.0.0.0/0", "except": v4}}, {"ipBlock": {"cidr": "::/0", "except": v6}}]);
+    node.policy("p", Some(json!({"podSelector": of("b"), "ingress": [{"from": all}]})));
+    for addr in node.pods[1].addresses() {
+        let listener = node.pods[1].listen(addr, 80);
+        node.pods[0].reaches(&listener);
+    }
+}
