@@ -4,6 +4,11 @@
 //! In the kernel the gate has its other half: while the cluster has any policy, an address of this node's ranges that is no
 //! known pod's is held back in both directions. So between the sandbox's first moment and [`Gate::prepare`] nothing reaches
 //! the pod, and no time limit of ours lets anything through.
+//!
+//! That is so for addresses nobody has. One that is given out again while the API server still shows its old pod, on this
+//! node and not finished, is known: until [`Gate::prepare`] has told the new pod, it has the old one's rules, and counts as the
+//! old one where others' rules ask for it. From then on it is the new pod's alone, whatever is still shown of the old one. Of
+//! two pods told of one address, it is that of the one told last; it does not fall back to the other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -37,9 +42,32 @@ struct Reached {
 #[derive(Default)]
 struct Local {
     revision: u64,
-    pods: BTreeMap<PodId, Facts>,
+    /// With the revision they were told at last.
+    pods: BTreeMap<PodId, (u64, Facts)>,
     /// Not taken yet.
     changed: BTreeSet<PodId>,
+}
+
+impl Local {
+    /// Whether this is no news. It is some if another pod was told one of the addresses since.
+    fn knows(&self, id: &PodId, facts: Option<&Facts>) -> bool {
+        let (Some((at, old)), Some(new)) = (self.pods.get(id), facts) else {
+            return !self.pods.contains_key(id) && facts.is_none();
+        };
+        let shares = |other: &Facts| other.addresses.iter().any(|addr| new.addresses.contains(addr));
+        old == new && !self.pods.values().any(|(later, other)| later > at && shares(other))
+    }
+
+    /// These, those that are gone first.
+    fn in_order(&self, ids: impl IntoIterator<Item = PodId>) -> Vec<(PodId, Option<Facts>)> {
+        let told = |id: PodId| {
+            let (at, facts) = self.pods.get(&id).cloned().unzip();
+            (at, id, facts)
+        };
+        let mut all: Vec<_> = ids.into_iter().map(told).collect();
+        all.sort_by_key(|(at, ..)| *at);
+        all.into_iter().map(|(_, id, facts)| (id, facts)).collect()
+    }
 }
 
 struct Shared {
@@ -105,11 +133,11 @@ impl Gate {
 
     fn tell(&self, id: PodId, facts: Option<Facts>) -> u64 {
         let mut local = self.lock();
-        let is_same = local.pods.get(&id) == facts.as_ref();
-        if !is_same {
+        if !local.knows(&id, facts.as_ref()) {
             local.revision += 1;
+            let revision = local.revision;
             match facts {
-                Some(facts) => local.pods.insert(id.clone(), facts),
+                Some(facts) => local.pods.insert(id.clone(), (revision, facts)),
                 None => local.pods.remove(&id),
             };
             local.changed.insert(id);
@@ -125,23 +153,19 @@ impl Gate {
         }
     }
 
-    /// What changed since it was last taken.
+    /// What changed since it was last taken; in the order it was told, for an address is the one's who was told last.
     pub(crate) fn take(&self) -> (u64, Vec<(PodId, Option<Facts>)>) {
         let mut local = self.lock();
         let changed = std::mem::take(&mut local.changed);
-        let changes = changed
-            .into_iter()
-            .map(|id| (id.clone(), local.pods.get(&id).cloned()))
-            .collect();
-        (local.revision, changes)
+        (local.revision, local.in_order(changed))
     }
 
-    /// All local pods, as if none had been taken.
+    /// All local pods, as if none had been taken, in the order they were told.
     pub(crate) fn all(&self) -> (u64, Vec<(PodId, Option<Facts>)>) {
         let mut local = self.lock();
         local.changed.clear();
-        let all = local.pods.iter().map(|(id, facts)| (id.clone(), Some(facts.clone())));
-        (local.revision, all.collect())
+        let all: Vec<PodId> = local.pods.keys().cloned().collect();
+        (local.revision, local.in_order(all))
     }
 
     /// Everything up to this revision is in the kernel.
@@ -199,5 +223,27 @@ mod tests {
             .collect();
         assert_eq!(told, [("p", false), ("q", true)]);
         assert_eq!(gate.all().1.len(), 1);
+    }
+
+    #[tokio::test]
+    async fn what_is_told_is_taken_in_that_order() {
+        let gate = Gate::new();
+        let addresses = ["10.0.0.9".parse().unwrap()];
+        let tell = async |name: &str| {
+            let _ = gate.prepare(&pod(name, false), &addresses, Duration::ZERO).await;
+        };
+        let taken = |(_, list): (u64, Vec<(PodId, Option<Facts>)>)| -> Vec<String> {
+            list.into_iter().map(|(id, _)| id.key.name).collect()
+        };
+        tell("z").await;
+        tell("a").await;
+        assert_eq!(taken(gate.take()), ["z", "a"]);
+        assert_eq!(taken(gate.all()), ["z", "a"]);
+        // Nothing new of the last; the first has its address back.
+        tell("a").await;
+        assert!(taken(gate.take()).is_empty());
+        tell("z").await;
+        assert_eq!(taken(gate.take()), ["z"]);
+        assert_eq!(taken(gate.all()), ["a", "z"]);
     }
 }

@@ -10,7 +10,7 @@ use netlink::nft::{self, Connection, Family};
 use netlink::{Protocol, Socket, sysctl};
 
 use crate::change::Change;
-use bridge::Detour;
+use bridge::Hidden;
 pub use encode::TABLE;
 
 /// The kernel refused, or cannot be reached.
@@ -39,7 +39,7 @@ pub struct Kernel {
     ranges: Vec<Cidr>,
     /// The rule set's generation at the last look.
     looked_at: Option<u32>,
-    detours: Option<Vec<Detour>>,
+    hidden: Option<Hidden>,
 }
 
 impl Kernel {
@@ -60,7 +60,7 @@ impl Kernel {
             links,
             ranges,
             looked_at: None,
-            detours: None,
+            hidden: None,
         })
     }
 
@@ -70,7 +70,7 @@ impl Kernel {
     /// The kernel refused; what was there stays.
     pub fn replace(&mut self, whole: &Change) -> Result<(), Error> {
         self.rules.commit_bulk(&encode::replace(whole, &self.ranges))?;
-        self.detours = None;
+        self.hidden = None;
         self.look_at_bridges()
     }
 
@@ -82,7 +82,7 @@ impl Kernel {
         Ok(self.rules.commit_bulk(&encode::apply(change))?)
     }
 
-    /// Whether the table is still there, with its first chain whole. Costs one question while nobody changes rules.
+    /// Whether the table is still there, with the chains it always has whole. Costs one question while nobody changes rules.
     ///
     /// # Errors
     /// The kernel does not tell.
@@ -91,25 +91,17 @@ impl Kernel {
         if self.looked_at == Some(generation) {
             return Ok(true);
         }
-        let forward = nft::Chain {
-            family: Family::Inet,
-            table: TABLE,
-            name: encode::FORWARD,
-        };
-        let is_intact = self.rules.rules(forward)?.len() == encode::count_forward_rules(&self.ranges);
-        if is_intact && self.has_bridge_table()? {
-            self.looked_at = Some(generation);
-            return Ok(true);
+        let mut chains = encode::counts(&self.ranges).to_vec();
+        if let Some(hidden) = self.hidden.as_ref().filter(|hidden| !hidden.is_empty()) {
+            chains.extend(bridge::counts(hidden));
         }
-        Ok(false)
-    }
-
-    fn has_bridge_table(&mut self) -> Result<bool, Error> {
-        let count = self.detours.as_ref().map_or(0, Vec::len);
-        if count == 0 {
-            return Ok(true);
+        for (chain, count) in chains {
+            if self.rules.rules(chain)?.len() != count {
+                return Ok(false);
+            }
         }
-        Ok(self.rules.rules(bridge::PREROUTING)?.len() == count + 1)
+        self.looked_at = Some(generation);
+        Ok(true)
     }
 
     /// Sees to it that packets between pods of one bridge are judged.
@@ -120,10 +112,10 @@ impl Kernel {
         let (links, ranges) = (&mut self.links, &self.ranges);
         // Switches are those of the thread's namespace.
         let found = match &self.netns {
-            Some(netns) => netns.run(|| bridge::detours(links, ranges))??,
-            None => bridge::detours(links, ranges)?,
+            Some(netns) => netns.run(|| bridge::hidden(links, ranges))??,
+            None => bridge::hidden(links, ranges)?,
         };
-        if self.detours.as_ref() == Some(&found) {
+        if self.hidden.as_ref() == Some(&found) {
             return Ok(());
         }
         match self.rules.commit_bulk(&bridge::replace(&found)) {
@@ -131,7 +123,7 @@ impl Kernel {
             Err(_) if found.is_empty() => {}
             outcome => outcome?,
         }
-        self.detours = Some(found);
+        self.hidden = Some(found);
         Ok(())
     }
 
@@ -153,7 +145,7 @@ impl Kernel {
     /// The kernel refused.
     pub fn remove(&mut self) -> Result<(), Error> {
         self.looked_at = None;
-        self.detours = None;
+        self.hidden = None;
         self.rules.remove_table(&[Family::Inet], TABLE)?;
         match self.rules.remove_table(&[Family::Bridge], TABLE) {
             // A kernel without tables of bridges.

@@ -24,6 +24,11 @@
 //!   pod ranges, and looked at when a pod comes and every [`settings::LOOK_PERIOD`]: until then a switch that is turned off
 //!   meanwhile hides packets. Judging in the bridge family itself would need nf_conntrack_bridge, and could not see
 //!   translated addresses.
+//! - **Link-local addresses** (fe80::/10) are in no policy and in no pod's status. While the cluster has any policy, pods of
+//!   one bridge do not reach each other from or to them, pods without policies neither; neighbour discovery goes on. With
+//!   br_netfilter on for IPv6 that holds for every bridge of the node, for the forward hook is not told which one it is.
+//! - **Frames to all or several**, where br_netfilter is off, carry no packet to an address of the node's ranges from pod to
+//!   pod; packets that are themselves for several (multicast) are not judged there.
 //! - **Established connections.** No packet passes because an earlier one did: each is judged by its connection's two ends,
 //!   both ways. A connection that becomes denied stops with the batch that says so, and goes on if it is allowed again.
 //!   Answers to allowed connections pass, and errors (ICMP) about them. A connection conntrack has never seen, in the middle
@@ -37,7 +42,10 @@
 //! - **ICMP** has no ports: rules with ports do not let it through, rules without do. Named ports of egress rules are the
 //!   destination pod's. Pods in the node's network are no peers by selector, only by address.
 //! - **Failures** leave what the kernel holds in force. What a policy asks that cannot be done is told as
-//!   [`settings::Notice::Flawed`], and lets nothing through.
+//!   [`settings::Notice::Flawed`], and lets nothing through. So are rules beyond what is bounded: [`spec::MOST_RULES`],
+//!   [`spec::MOST_SELECTIONS`], [`spec::MOST_RANGES`], and a million members of all sets of peers together; a set there was no
+//!   room for stays empty until no rule asks for it any more.
+//! - **An address that is used again** while the API server still shows its old pod: see [`gate`].
 //!
 //! Sources are believed: a pod that sends with another pod's address is not found out here (the bridge plugin's
 //! `macspoofchk` and filters of addresses are another matter).

@@ -68,34 +68,32 @@ impl Ranges {
             .any(|range| range.first <= wanted && wanted <= range.last)
     }
 
-    /// What is in either.
-    #[must_use]
-    pub fn union(&self, other: &Self) -> Self {
-        self.0.iter().chain(&other.0).copied().collect()
+    /// Its ranges, in order.
+    pub fn iter(&self) -> impl Iterator<Item = Range> + '_ {
+        self.0.iter().copied()
     }
 
-    /// What is not in the hole.
-    #[must_use]
-    pub fn without(&self, hole: Range) -> Self {
+    /// What of a range is in none of the holes.
+    pub fn around(whole: Range, holes: &Self) -> Self {
         let mut left = Vec::new();
-        for range in &self.0 {
-            if range.v4 != hole.v4 || range.last < hole.first || hole.last < range.first {
-                left.push(*range);
-                continue;
-            }
-            if range.first < hole.first {
+        let mut next = Some(whole.first);
+        for hole in holes.of_family(whole.v4).filter(|hole| hole.last >= whole.first) {
+            let Some(first) = next.filter(|first| *first <= whole.last && hole.first <= whole.last) else {
+                break;
+            };
+            if first < hole.first {
                 left.push(Range {
+                    first,
                     last: hole.first - 1,
-                    ..*range
+                    ..whole
                 });
             }
-            if hole.last < range.last {
-                left.push(Range {
-                    first: hole.last + 1,
-                    ..*range
-                });
-            }
+            next = hole.last.checked_add(1);
         }
+        left.extend(
+            next.filter(|first| *first <= whole.last)
+                .map(|first| Range { first, ..whole }),
+        );
         Self(left)
     }
 }
@@ -143,21 +141,31 @@ mod tests {
 
     #[test]
     fn holes_and_unions() {
-        let whole = Ranges::from_iter([range("0.0.0.16/28")]);
-        assert_eq!(shown(&whole), [(16, 31)]);
-        assert_eq!(shown(&whole.without(range("0.0.0.20/30"))), [(16, 19), (24, 31)]);
-        assert_eq!(shown(&whole.without(range("0.0.0.16/29"))), [(24, 31)]);
-        assert_eq!(shown(&whole.without(range("0.0.0.24/29"))), [(16, 23)]);
-        assert_eq!(shown(&whole.without(range("0.0.0.0/0"))), []);
-        assert_eq!(shown(&whole.without(range("::/0"))), [(16, 31)]);
-        assert_eq!(
-            shown(&whole.union(&Ranges::from_iter([range("0.0.0.32/31")]))),
-            [(16, 33)]
-        );
+        let whole = range("0.0.0.16/28");
+        for (holes, left) in [
+            (&[][..], &[(16, 31)][..]),
+            (&["0.0.0.20/30"], &[(16, 19), (24, 31)]),
+            (&["0.0.0.16/29"], &[(24, 31)]),
+            (&["0.0.0.24/29"], &[(16, 23)]),
+            (&["0.0.0.0/0"], &[]),
+            (&["::/0"], &[(16, 31)]),
+            (&["0.0.0.0/29", "0.0.0.32/30"], &[(16, 31)]),
+            (
+                &["0.0.0.28/31", "0.0.0.17/32", "0.0.0.20/31", "0.0.0.20/32"],
+                &[(16, 16), (18, 19), (22, 27), (30, 31)],
+            ),
+        ] {
+            let ranges = holes.iter().map(|hole| range(hole)).collect();
+            assert_eq!(shown(&Ranges::around(whole, &ranges)), left, "{holes:?}");
+        }
+        let last = Ranges::around(range("::/0"), &Ranges::from_iter([range("8000::/1")]));
+        assert_eq!(shown(&last), [(0, u128::MAX >> 1)]);
+        let joined = Ranges::from_iter([range("0.0.0.32/31"), whole]);
+        assert_eq!(shown(&joined), [(16, 33)]);
         let all = Ranges::from_iter([range("::/0"), range("0.0.0.0/0")]);
         assert_eq!(shown(&all), [(0, u128::MAX), (0, u128::from(u32::MAX))]);
         assert!(all.contains(&"255.255.255.255".parse().unwrap()) && all.contains(&"::".parse().unwrap()));
-        assert!(!whole.contains(&"::10".parse().unwrap()));
+        assert!(!joined.contains(&"::10".parse().unwrap()));
     }
 
     #[test]

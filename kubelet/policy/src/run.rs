@@ -21,7 +21,7 @@ use crate::gate::Gate;
 use crate::kernel::{Error, Kernel};
 use crate::settings::{Notice, Observer, Settings};
 use crate::spec::{Flaw, Policy, SCTP};
-use crate::world::World;
+use crate::world::{MOST_MEMBERS, World};
 
 /// Where the cluster is read. Pods and namespaces are asked for when the first policy is there, and let go with the last.
 pub struct Sources {
@@ -234,12 +234,29 @@ impl Loop {
                 .to_owned(),
         });
         for flaw in policy.flaws.iter().chain(&unfollowed) {
-            let notice = Notice::Flawed {
-                policy: key.clone(),
-                uid: object.metadata.uid.clone().unwrap_or_default(),
-                text: flaw.to_string(),
-            };
-            (self.observer)(&notice);
+            self.tell_flaw(key, object, flaw);
+        }
+    }
+
+    fn tell_flaw(&self, key: &Key, object: &NetworkPolicy, flaw: &Flaw) {
+        let notice = Notice::Flawed {
+            policy: key.clone(),
+            uid: object.metadata.uid.clone().unwrap_or_default(),
+            text: flaw.to_string(),
+        };
+        (self.observer)(&notice);
+    }
+
+    fn tell_overfull(&mut self) {
+        for key in self.world.take_overfull() {
+            let text = format!(
+                "the peers of this node's policies have more than {MOST_MEMBERS} addresses and ports together; \
+                 rules of it with peers by selector allow none of them"
+            );
+            let field = "spec".to_owned();
+            if let Some(object) = self.sources.policies.get_key(&key) {
+                self.tell_flaw(&key, &object, &Flaw { field, text });
+            }
         }
     }
 
@@ -307,6 +324,7 @@ impl Loop {
         }
         if self.is_told {
             let change = self.world.take_change();
+            self.tell_overfull();
             let is_to_look = std::mem::take(&mut self.is_to_look);
             self.is_told = false;
             self.with_kernel(move |kernel| {
@@ -322,6 +340,7 @@ impl Loop {
             .await?;
         } else {
             let whole = self.world.whole();
+            self.tell_overfull();
             self.with_kernel(move |kernel| kernel.replace(&whole)).await?;
         }
         self.is_told = true;

@@ -23,6 +23,13 @@ pub const UDP: u8 = 17;
 /// IP protocol number of SCTP.
 pub const SCTP: u8 = 132;
 
+/// Most blocks and exceptions of one rule: the kernel's sets of ranges grow faster than what is put into them.
+pub const MOST_RANGES: usize = 2000;
+/// Most rules of one policy, both directions together.
+pub const MOST_RULES: usize = 1000;
+/// Most peers by selector of one policy, all rules together: each is asked about each pod of the cluster.
+pub const MOST_SELECTIONS: usize = 1000;
+
 /// Which way traffic goes, seen from the pod a policy is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Direction {
@@ -155,6 +162,8 @@ impl Policy {
     pub fn read(policy: &NetworkPolicy) -> Self {
         let mut reader = Reader {
             namespace: policy.metadata.namespace.clone().unwrap_or_default(),
+            selectors_left: MOST_SELECTIONS,
+            rules_left: MOST_RULES,
             flaws: Vec::new(),
         };
         let spec = policy.spec.clone().unwrap_or_default();
@@ -203,6 +212,9 @@ impl Policy {
 
 struct Reader {
     namespace: String,
+    /// How many peers by selector, and rules, may still come.
+    selectors_left: usize,
+    rules_left: usize,
     flaws: Vec<Flaw>,
 }
 
@@ -226,7 +238,8 @@ impl Reader {
     }
 
     fn ingress(&mut self, rules: &[NetworkPolicyIngressRule]) -> Vec<Rule> {
-        let rules = rules.iter().enumerate().map(|(at, rule)| RawRule {
+        let taken = self.take_rules(rules.len(), "spec.ingress");
+        let rules = rules.iter().take(taken).enumerate().map(|(at, rule)| RawRule {
             peers: rule.from.as_deref().unwrap_or_default(),
             ports: rule.ports.as_deref().unwrap_or_default(),
             field: format!("spec.ingress[{at}]"),
@@ -236,13 +249,26 @@ impl Reader {
     }
 
     fn egress(&mut self, rules: &[NetworkPolicyEgressRule]) -> Vec<Rule> {
-        let rules = rules.iter().enumerate().map(|(at, rule)| RawRule {
+        let taken = self.take_rules(rules.len(), "spec.egress");
+        let rules = rules.iter().take(taken).enumerate().map(|(at, rule)| RawRule {
             peers: rule.to.as_deref().unwrap_or_default(),
             ports: rule.ports.as_deref().unwrap_or_default(),
             field: format!("spec.egress[{at}]"),
             peers_field: "to",
         });
         rules.map(|rule| self.rule(&rule)).collect()
+    }
+
+    /// How many of so many rules are enforced; a rule that is not allows nobody.
+    fn take_rules(&mut self, count: usize, field: &str) -> usize {
+        let taken = count.min(self.rules_left);
+        self.rules_left -= taken;
+        if taken < count {
+            let text =
+                format!("a policy's rules beyond {MOST_RULES} are not enforced; those from [{taken}] on allow nobody");
+            self.flaw(field, text);
+        }
+        taken
     }
 
     fn rule(&mut self, rule: &RawRule<'_>) -> Rule {
@@ -261,12 +287,16 @@ impl Reader {
     }
 
     fn peers(&mut self, rule: &RawRule<'_>) -> Peers {
-        let mut selections = Vec::new();
-        let mut blocks = Ranges::default();
+        let (mut selections, mut ranges) = (Vec::new(), Vec::new());
+        if let Some(text) = self.count(rule.peers) {
+            let field = format!("{}.{}", rule.field, rule.peers_field);
+            self.flaw(&field, format!("{text}; the rule allows nobody"));
+            return Peers::default();
+        }
         for (at, peer) in rule.peers.iter().enumerate() {
             let field = format!("{}.{}[{at}]", rule.field, rule.peers_field);
             if let Some(block) = &peer.ip_block {
-                blocks = blocks.union(&self.block(block, &format!("{field}.ipBlock")));
+                ranges.extend(self.block(block, &format!("{field}.ipBlock")).iter());
             } else {
                 selections.extend(self.selection(peer, &field));
             }
@@ -275,8 +305,27 @@ impl Reader {
         selections.dedup();
         Peers {
             selections: Arc::new(selections),
-            blocks: Arc::new(blocks),
+            blocks: Arc::new(ranges.into_iter().collect()),
         }
+    }
+
+    /// Counts what a rule asks for; says what of it is too much.
+    fn count(&mut self, peers: &[NetworkPolicyPeer]) -> Option<String> {
+        let blocks = peers.iter().filter_map(|peer| peer.ip_block.as_ref());
+        let ranges: usize = blocks.map(|block| 1 + block.except.as_ref().map_or(0, Vec::len)).sum();
+        let selected = peers.iter().filter(|peer| peer.ip_block.is_none()).count();
+        if ranges > MOST_RANGES {
+            return Some(format!(
+                "it has {ranges} blocks and exceptions, more than {MOST_RANGES} are not enforced"
+            ));
+        }
+        if self.selectors_left < selected {
+            return Some(format!(
+                "the policy has more than {MOST_SELECTIONS} peers by selector, which are not enforced"
+            ));
+        }
+        self.selectors_left -= selected;
+        None
     }
 
     fn selection(&mut self, peer: &NetworkPolicyPeer, field: &str) -> Option<Selection> {
@@ -303,18 +352,18 @@ impl Reader {
         let Some(whole) = read(&block.cidr, &format!("{field}.cidr"), "it allows nobody") else {
             return Ranges::default();
         };
-        let mut ranges = Ranges::from_iter([whole]);
+        let mut holes = Vec::new();
         for (at, except) in block.except.iter().flatten().enumerate() {
             match read(
                 except,
                 &format!("{field}.except[{at}]"),
                 "the whole block allows nobody",
             ) {
-                Some(hole) => ranges = ranges.without(hole),
+                Some(hole) => holes.push(hole),
                 None => return Ranges::default(),
             }
         }
-        ranges
+        Ranges::around(whole, &holes.into_iter().collect())
     }
 
     fn port(&mut self, port: &NetworkPolicyPort, field: &str) -> Option<Port> {

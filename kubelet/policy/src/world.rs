@@ -19,6 +19,7 @@ use crate::selector::{Labels, Selector};
 use crate::spec::{Direction, Policy, Rule};
 use chains::Chains;
 use maker::Maker;
+pub(crate) use sets::MOST_MEMBERS;
 use sets::{SetKey, Sets};
 
 /// A pod by what two sources say of it.
@@ -28,26 +29,30 @@ struct Entry {
     api: Option<Facts>,
     /// This node, which knows addresses first.
     node: Option<Facts>,
-    /// Both together.
+    /// Addresses this node has told another pod of since.
+    lost: Vec<IpAddr>,
+    /// Both together, without what it lost.
     facts: Facts,
 }
 
 impl Entry {
     /// The addresses are the node's where it told any, all else is the API server's where it told.
     fn merged(&self) -> Option<Facts> {
-        match (&self.api, &self.node) {
-            (None, None) => None,
-            (Some(api), None) => Some(api.clone()),
-            (None, Some(node)) => Some(node.clone()),
+        let mut facts = match (&self.api, &self.node) {
+            (None, None) => return None,
+            (Some(api), None) => api.clone(),
+            (None, Some(node)) => node.clone(),
             (Some(api), Some(node)) => {
                 let mut facts = api.clone();
                 facts.is_local = true;
                 if !node.addresses.is_empty() {
                     facts.addresses = node.addresses.clone();
                 }
-                Some(facts)
+                facts
             }
-        }
+        };
+        facts.addresses.retain(|addr| !self.lost.contains(addr));
+        Some(facts)
     }
 }
 
@@ -167,9 +172,20 @@ impl World {
         self.set_entry(id, |entry| entry.api = facts);
     }
 
-    /// What this node says of one of its pods.
+    /// What this node says of one of its pods. Its addresses are taken from local pods that had them.
     pub fn set_local_pod(&mut self, id: PodId, facts: Option<Facts>) {
-        self.set_entry(id, |entry| entry.node = facts);
+        let addresses = facts.iter().flat_map(|facts| &facts.addresses).copied();
+        for addr in addresses.collect::<Vec<_>>() {
+            let others = self.owners.get(&addr).cloned().unwrap_or_default();
+            for other in others.into_iter().filter(|other| *other != id) {
+                self.set_entry(other, |entry| entry.lost.push(addr));
+            }
+        }
+        self.set_entry(id, |entry| {
+            let told = facts.as_ref().map_or(&[][..], |facts| &facts.addresses);
+            entry.lost.retain(|addr| !told.contains(addr));
+            entry.node = facts;
+        });
     }
 
     fn set_entry(&mut self, id: PodId, write: impl FnOnce(&mut Entry)) {
@@ -245,6 +261,17 @@ impl World {
         }
     }
 
+    /// Policies with a rule whose peers have more addresses than there is room for (it allows none of them), each once.
+    pub fn take_overfull(&mut self) -> Vec<Key> {
+        let over = self.sets.take_over();
+        let is_over = |policy: &Policy| {
+            let mut rules = policy.ingress.iter().chain(&policy.egress).flatten();
+            rules.any(|rule| over.iter().any(|key| key.is_of(rule)))
+        };
+        let policies = self.policies.iter().filter(|(_, policy)| is_over(policy));
+        policies.map(|(key, _)| key.clone()).collect()
+    }
+
     /// Everything, for a kernel that holds nothing of it.
     pub fn whole(&mut self) -> Change {
         self.settle();
@@ -305,7 +332,7 @@ impl World {
         }
     }
 
-    /// Whose an address is: the pod this node told it of before others, else the last in order.
+    /// Whose an address is: the pod this node told of it (only one has it, the one told last), else the last in order.
     fn owner(&self, addr: &IpAddr) -> Option<&PodId> {
         let is_told = |id: &&PodId| self.pods.get(*id).is_some_and(|entry| entry.node.is_some());
         self.owners.get(addr)?.iter().max_by_key(|id| (is_told(id), *id))

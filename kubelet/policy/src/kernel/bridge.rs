@@ -2,8 +2,9 @@
 //!
 //! With br_netfilter switched on for a family they pass our forward chain as they are, and nothing is done here. Else each
 //! frame from one pod to another gets the bridge's own address as its destination, so that it is routed through this
-//! machine, and comes out of the same bridge. (A table of the bridge family could not judge them itself: it knows no
-//! connections without nf_conntrack_bridge, and it does not see translated addresses.)
+//! machine, and comes out of the same bridge. What cannot be routed (link-local addresses, frames to all or several with a
+//! packet to one pod) is dropped on its way from port to port. (A table of the bridge family could not judge them itself: it
+//! knows no connections without nf_conntrack_bridge, and it does not see translated addresses.)
 
 use netlink::address::Address;
 use netlink::cidr::Cidr;
@@ -13,9 +14,11 @@ use netlink::nft::step::{Step, Word};
 use netlink::nft::{BaseChain, Batch, Chain, Family};
 use netlink::{Error, Socket, sysctl};
 
-use super::encode::{FIRST, ICMPV6, NEIGHBOURS, TABLE, add_neighbours, equals, masked, step};
+use super::encode::{
+    FIRST, ICMPV6, NEIGHBOUR_TYPES, NEIGHBOURS, TABLE, add_neighbours, equals, link_local, masked, step,
+};
 
-pub(super) const PREROUTING: Chain<'_> = Chain {
+const PREROUTING: Chain<'_> = Chain {
     family: Family::Bridge,
     table: TABLE,
     name: "prerouting",
@@ -25,6 +28,15 @@ const BASE: BaseChain<'_> = BaseChain {
     kind: "filter",
     hook: 0,
     priority: -300,
+};
+const FORWARD: Chain<'_> = Chain {
+    name: "forward",
+    ..PREROUTING
+};
+const FORWARD_BASE: BaseChain<'_> = BaseChain {
+    kind: "filter",
+    hook: 2,
+    priority: 0,
 };
 const IPV6_HEADER_BYTES: u32 = 40;
 /// For whom the link layer took a frame: this machine, another one (`linux/if_packet.h`).
@@ -40,31 +52,51 @@ pub(super) struct Detour {
     pub(super) mac: [u8; 6],
 }
 
+/// What of the traffic between pods of one bridge our forward chain is not shown.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Hidden {
+    /// Ranges whose packets are to be routed.
+    pub(super) detours: Vec<Detour>,
+    /// There are pods on a bridge, and IPv6 is hidden: their link-local addresses are, too, whatever the ranges.
+    pub(super) has_link_local: bool,
+}
+
+impl Hidden {
+    /// Whether nothing is.
+    pub(super) fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// The bridges that carry an address in one of the ranges, as far as bridged packets of its family are not shown anyway.
-pub(super) fn detours(links: &mut Socket, ranges: &[Cidr]) -> Result<Vec<Detour>, Error> {
-    let is_shown = |network: &Cidr| {
-        let switch = if network.is_v4() {
+pub(super) fn hidden(links: &mut Socket, ranges: &[Cidr]) -> Result<Hidden, Error> {
+    let is_shown = |v4: bool| {
+        let switch = if v4 {
             "bridge/bridge-nf-call-iptables"
         } else {
             "bridge/bridge-nf-call-ip6tables"
         };
         sysctl::get(switch).is_some_and(|value| value == "1")
     };
-    let hidden: Vec<Cidr> = ranges.iter().copied().filter(|range| !is_shown(range)).collect();
-    let mut found = Vec::new();
-    if hidden.is_empty() {
+    let shown = [is_shown(true), is_shown(false)];
+    let mut found = Hidden::default();
+    if shown == [true, true] {
         return Ok(found);
     }
     for bridge in links.links()?.into_iter().filter(|link| link.kind == "bridge") {
         let addresses = links.addresses(bridge.index, None)?;
-        found.extend(
-            bridge
-                .mac
-                .into_iter()
-                .flat_map(|mac| of_bridge(mac, &addresses, &hidden)),
-        );
+        if let Some(mac) = bridge.mac {
+            add_bridge(&mut found, &of_bridge(mac, &addresses, ranges), shown);
+        }
     }
     Ok(found)
+}
+
+/// Adds what of a bridge's ranges is hidden; `shown` tells it of IPv4 and of IPv6. Pure.
+fn add_bridge(found: &mut Hidden, of_bridge: &[Detour], shown: [bool; 2]) {
+    let is_hidden = |detour: &&Detour| !shown[usize::from(!detour.network.is_v4())];
+    found.has_link_local |= !of_bridge.is_empty() && !shown[1];
+    found.detours.extend(of_bridge.iter().filter(is_hidden));
 }
 
 /// What a bridge with these addresses has to take over of the ranges. Pure.
@@ -77,12 +109,12 @@ fn of_bridge(mac: [u8; 6], addresses: &[Address], ranges: &[Cidr]) -> Vec<Detour
         .collect()
 }
 
-/// Replaces the table by one for these bridges; for none, by nothing.
-pub(super) fn replace(detours: &[Detour]) -> Batch {
+/// Replaces the table by one for what is hidden; for nothing, by nothing.
+pub(super) fn replace(hidden: &Hidden) -> Batch {
     let mut batch = Batch::new();
     batch.add_table(Family::Bridge, TABLE, None);
     batch.delete_table(Family::Bridge, TABLE);
-    if detours.is_empty() {
+    if hidden.is_empty() {
         return batch;
     }
     batch.add_table(Family::Bridge, TABLE, None);
@@ -92,12 +124,59 @@ pub(super) fn replace(detours: &[Detour]) -> Batch {
     };
     batch.add_chain(neighbours, None, None);
     add_neighbours(&mut batch, neighbours, Header::Network, IPV6_HEADER_BYTES);
-    batch.add_chain(PREROUTING, Some(BASE), None);
-    batch.add_judgement(PREROUTING, &discovery());
-    for detour in detours {
-        batch.add_judgement(PREROUTING, &rule(detour));
+    for (chain, base, rules) in [
+        (PREROUTING, BASE, prerouting_rules(hidden)),
+        (FORWARD, FORWARD_BASE, forward_rules(hidden)),
+    ] {
+        batch.add_chain(chain, Some(base), None);
+        for rule in rules {
+            batch.add_judgement(chain, &rule);
+        }
     }
     batch
+}
+
+/// The chains of the table, with how many rules each has.
+pub(super) fn counts(hidden: &Hidden) -> [(Chain<'static>, usize); 3] {
+    let neighbours = Chain {
+        name: NEIGHBOURS,
+        ..PREROUTING
+    };
+    [
+        (PREROUTING, prerouting_rules(hidden).len()),
+        (FORWARD, forward_rules(hidden).len()),
+        (neighbours, NEIGHBOUR_TYPES.len()),
+    ]
+}
+
+fn prerouting_rules(hidden: &Hidden) -> Vec<Vec<Judge>> {
+    std::iter::once(discovery())
+        .chain(hidden.detours.iter().map(rule))
+        .collect()
+}
+
+/// Frames still on their way from port to port after the detours are judged by nobody: those between link-local addresses,
+/// and those to all or several that carry a packet to one pod.
+fn forward_rules(hidden: &Hidden) -> Vec<Vec<Judge>> {
+    let mut rules = vec![discovery()];
+    if hidden.has_link_local {
+        rules.extend(link_local().map(|drop| [ether_type(false).to_vec(), drop].concat()));
+    }
+    rules.extend(hidden.detours.iter().map(|detour| {
+        let mut rule = to_network(detour.network);
+        rule.push(step(Step::Verdict(Verdict::Drop)));
+        rule
+    }));
+    rules
+}
+
+/// The packet is for an address of the network.
+fn to_network(network: Cidr) -> Vec<Judge> {
+    let (offset, length) = if network.is_v4() { (16, 4) } else { (24, 16) };
+    let mut rule = ether_type(network.is_v4()).to_vec();
+    rule.push(step(Step::Payload(Header::Network, offset, length, FIRST)));
+    rule.extend(masked(network));
+    rule
 }
 
 fn ether_type(v4: bool) -> [Judge; 2] {
@@ -120,13 +199,9 @@ fn discovery() -> Vec<Judge> {
 }
 
 fn rule(detour: &Detour) -> Vec<Judge> {
-    let v4 = detour.network.is_v4();
-    let (offset, length) = if v4 { (16, 4) } else { (24, 16) };
-    let mut rule = ether_type(v4).to_vec();
+    let mut rule = to_network(detour.network);
     // Not to all or several.
     rule.extend([Judge::Addressee(FIRST), equals(&PACKET_OTHERHOST)]);
-    rule.push(step(Step::Payload(Header::Network, offset, length, FIRST)));
-    rule.extend(masked(detour.network));
     let mut mac = detour.mac.to_vec();
     mac.resize(8, 0);
     rule.extend([
@@ -159,5 +234,28 @@ mod tests {
         assert_eq!(networks(&[address("10.1.0.1/24"), address("fe80::1/64")]), [ranges[0]]);
         assert_eq!(networks(&[address("10.1.0.1/24"), address("fd01::1/64")]), ranges);
         assert_eq!(networks(&[address("10.2.0.1/24")]), []);
+    }
+
+    #[test]
+    fn link_local_addresses_are_hidden_wherever_ipv6_is() {
+        let cidr = |text| Cidr::parse(text).unwrap();
+        let of = |text| Detour {
+            network: cidr(text),
+            mac: [2; 6],
+        };
+        for (bridge, shown, detours, has_link_local) in [
+            (vec![of("10.1.0.0/24")], [true, false], 0, true),
+            (vec![of("10.1.0.0/24")], [false, true], 1, false),
+            (vec![of("10.1.0.0/24"), of("fd01::/64")], [false, false], 2, true),
+            (vec![], [false, false], 0, false),
+        ] {
+            let mut found = Hidden::default();
+            add_bridge(&mut found, &bridge, shown);
+            assert_eq!(
+                (found.detours.len(), found.has_link_local),
+                (detours, has_link_local),
+                "{bridge:?} {shown:?}"
+            );
+        }
     }
 }

@@ -3,6 +3,7 @@
 //! ```text
 //! forward (filter, forward, 0)          every packet that is routed from or to a pod
 //!   neighbour discovery -> accept            (chain neighbours)
+//!   from or to fe80::/10 -> drop
 //!   no connection -> goto loose         by the packet's own addresses
 //!   initiator vmap egress4/egress6      jump c<n>, for pods whose egress is isolated
 //!   responder vmap ingress4/ingress6    jump c<n>, for pods whose ingress is isolated
@@ -14,7 +15,7 @@
 //! Both ways of a connection are judged by its ends (the source of the first packet, and that of the replies, which is the
 //! address behind a Service's translation), so an answer passes while its question would, and not longer.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use netlink::cidr::{Cidr, octets};
 use netlink::nft::expression::{Comparison, Header, MetaKey, Verdict};
@@ -30,7 +31,7 @@ use crate::spec::Direction;
 /// Our table's name, in the families inet and bridge.
 pub const TABLE: &str = "skiff_policy";
 /// The chain packets enter by.
-pub(super) const FORWARD: &str = "forward";
+const FORWARD: &str = "forward";
 const LOOSE: &str = "loose";
 const DENIED: &str = "denied";
 pub(super) const NEIGHBOURS: &str = "neighbours";
@@ -43,10 +44,18 @@ const FORWARD_BASE: BaseChain<'_> = BaseChain {
 /// Bits of a connection's state: invalid, and not tracked.
 const STATELESS: u32 = 1 | 1 << 6;
 /// Neighbour and router discovery, redirects; multicast listeners.
-const NEIGHBOUR_TYPES: [u8; 9] = [130, 131, 132, 133, 134, 135, 136, 137, 143];
+pub(super) const NEIGHBOUR_TYPES: [u8; 9] = [130, 131, 132, 133, 134, 135, 136, 137, 143];
 /// ICMPv6's protocol number.
 pub(super) const ICMPV6: u8 = 58;
+const LINK_LOCAL: Cidr = Cidr {
+    addr: IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0)),
+    prefix: 10,
+};
 pub(super) const FIRST: Word = Word(0);
+/// Of each family and direction one.
+const LOOSE_RULES: usize = 4;
+/// Of each family one, and the last.
+const DENIED_RULES: usize = 3;
 /// What the sets of a batch are numbered by: ours alone, then those by number.
 const OWN_SETS: u32 = 16;
 
@@ -192,9 +201,14 @@ pub(super) fn apply(change: &Change) -> Batch {
     batch
 }
 
-/// How many rules [`FORWARD`] has.
-pub(super) fn count_forward_rules(held: &[Cidr]) -> usize {
-    forward_rules(held).len()
+/// The chains that are always there, with how many rules each has.
+pub(super) fn counts(held: &[Cidr]) -> [(KernelChain<'static>, usize); 4] {
+    [
+        (chain(FORWARD), forward_rules(held).len()),
+        (chain(NEIGHBOURS), NEIGHBOUR_TYPES.len()),
+        (chain(LOOSE), LOOSE_RULES),
+        (chain(DENIED), DENIED_RULES),
+    ]
 }
 
 fn add_own_sets(batch: &mut Batch) {
@@ -267,22 +281,38 @@ fn add_loose(batch: &mut Batch) {
     }
 }
 
+/// Drops IPv6 packets from and to link-local addresses, which are nobody's by name: no policy could judge them. Routers do
+/// not forward such packets, so those that come here go from pod to pod of one bridge.
+pub(super) fn link_local() -> [Vec<Judge>; 2] {
+    [8, 24].map(|offset| {
+        let mut rule = vec![step(Step::Payload(Header::Network, offset, 16, FIRST))];
+        rule.extend(masked(LINK_LOCAL));
+        rule.push(verdict(Verdict::Drop));
+        rule
+    })
+}
+
 fn forward_rules(held: &[Cidr]) -> Vec<Vec<Judge>> {
-    let mut rules = vec![
-        vec![
+    let mut rules = vec![vec![
+        step(Step::Meta(MetaKey::NetworkProtocol, FIRST)),
+        equals(&[Family::Ipv6 as u8]),
+        step(Step::Meta(MetaKey::TransportProtocol, FIRST)),
+        equals(&[ICMPV6]),
+        verdict(Verdict::Jump(NEIGHBOURS.to_owned())),
+    ]];
+    rules.extend(link_local().map(|drop| {
+        let family = vec![
             step(Step::Meta(MetaKey::NetworkProtocol, FIRST)),
             equals(&[Family::Ipv6 as u8]),
-            step(Step::Meta(MetaKey::TransportProtocol, FIRST)),
-            equals(&[ICMPV6]),
-            verdict(Verdict::Jump(NEIGHBOURS.to_owned())),
-        ],
-        vec![
-            step(Step::Connection(ConnectionKey::State, FIRST)),
-            step(Step::Mask(FIRST, STATELESS.to_ne_bytes().to_vec(), vec![0; 4])),
-            step(Step::Compare(FIRST, Comparison::NotEqual, vec![0; 4])),
-            verdict(Verdict::Goto(LOOSE.to_owned())),
-        ],
-    ];
+        ];
+        [family, drop].concat()
+    }));
+    rules.push(vec![
+        step(Step::Connection(ConnectionKey::State, FIRST)),
+        step(Step::Mask(FIRST, STATELESS.to_ne_bytes().to_vec(), vec![0; 4])),
+        step(Step::Compare(FIRST, Comparison::NotEqual, vec![0; 4])),
+        verdict(Verdict::Goto(LOOSE.to_owned())),
+    ]);
     for v4 in [true, false] {
         for (direction, side) in [
             (Direction::Egress, End::Initiator),

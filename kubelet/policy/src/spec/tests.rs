@@ -99,3 +99,48 @@ fn which_protocols_are_named() {
     let policy = read(json!({"podSelector": {}, "egress": [{"ports": [{"protocol": "SCTP", "port": 1}]}]}));
     assert!(policy.names_protocol(SCTP) && !policy.names_protocol(TCP));
 }
+
+#[test]
+fn what_is_too_much_allows_nobody_and_is_told_once() {
+    let flaws = |policy: &Policy| -> Vec<String> { policy.flaws.iter().map(ToString::to_string).collect() };
+    let blocks = |count: usize| -> Value {
+        let all = (1..count).map(|at| format!("10.{}.{}.0/25", at / 256, at % 256));
+        json!({"from": [{"ipBlock": {"cidr": "10.0.0.0/8", "except": all.collect::<Vec<_>>()}}]})
+    };
+    let policy = read(json!({"ingress": [blocks(MOST_RANGES), blocks(MOST_RANGES + 1)]}));
+    assert_eq!(
+        flaws(&policy),
+        [
+            "spec.ingress[1].from: it has 2001 blocks and exceptions, more than 2000 are not enforced; the rule allows nobody"
+        ]
+    );
+    let rules = policy.ingress.unwrap();
+    assert_eq!(
+        rules[0].peers.as_ref().unwrap().blocks.of_family(true).count(),
+        MOST_RANGES
+    );
+    assert_eq!(rules[1].peers, Some(Peers::default()));
+
+    let selected = |count: usize| json!({"to": vec![json!({"podSelector": {}}); count]});
+    let policy = read(json!({"egress": [selected(MOST_SELECTIONS - 1), selected(2), selected(1)]}));
+    assert_eq!(
+        flaws(&policy),
+        [
+            "spec.egress[1].to: the policy has more than 1000 peers by selector, which are not enforced; the rule allows nobody"
+        ]
+    );
+    let allowed = policy
+        .egress
+        .unwrap()
+        .iter()
+        .map(|rule| rule.peers != Some(Peers::default()))
+        .collect::<Vec<_>>();
+    assert_eq!(allowed, [true, false, true]);
+
+    let policy = read(json!({"ingress": vec![json!({}); 3], "egress": vec![json!({}); MOST_RULES]}));
+    assert_eq!(
+        flaws(&policy),
+        ["spec.egress: a policy's rules beyond 1000 are not enforced; those from [997] on allow nobody"]
+    );
+    assert_eq!((policy.ingress.unwrap().len(), policy.egress.unwrap().len()), (3, 997));
+}

@@ -8,7 +8,7 @@ use crate::change::{Content, Member, NewSet, Revision, SetId, SetKind};
 use crate::facts::Facts;
 use crate::range::{PortRange, Ranges};
 use crate::selector::Labels;
-use crate::spec::{Peers, Selection};
+use crate::spec::{Peers, Rule, Selection};
 
 /// What makes two sets equal: what is in them, not what is in them now.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -39,6 +39,15 @@ impl SetKey {
         match self {
             Self::Known(v4) | Self::Pods(_, v4) | Self::Blocks(_, v4) | Self::Places(_, _, v4) => *v4,
             Self::Ports(_) => true,
+        }
+    }
+
+    /// Whether a rule looks into it.
+    pub(super) fn is_of(&self, rule: &Rule) -> bool {
+        match self {
+            Self::Pods(selections, _) => rule.peers.as_ref().is_some_and(|peers| peers.selections == *selections),
+            Self::Places(peers, ..) => rule.peers == *peers && rule.ports.is_some(),
+            _ => false,
         }
     }
 
@@ -98,6 +107,8 @@ struct State {
     users: usize,
     /// Whether the kernel has not heard of it.
     is_new: bool,
+    /// Whether there was no room for it: it is empty for as long as anybody looks into it.
+    is_over: bool,
     /// What is in it, with how many pods say so.
     members: BTreeMap<Member, u32>,
     /// What the kernel has not heard of: whether it is in.
@@ -131,6 +142,14 @@ impl State {
         }
     }
 
+    /// Empties it for good.
+    fn overflow(&mut self) {
+        self.is_over = true;
+        for member in std::mem::take(&mut self.members).into_keys() {
+            self.note(member, false);
+        }
+    }
+
     fn as_new(&mut self, id: SetId) -> NewSet {
         self.is_new = false;
         self.pending.clear();
@@ -148,16 +167,46 @@ impl State {
     }
 }
 
+/// Most members of all sets that follow pods, together: some hundred bytes each here and in the kernel.
+pub(crate) const MOST_MEMBERS: usize = 1_000_000;
+
 /// All sets there are.
-#[derive(Default)]
 pub(super) struct Sets {
     by_key: HashMap<SetKey, SetId>,
     states: BTreeMap<SetId, State>,
     gone: Vec<SetId>,
     last: u32,
+    /// How many members may still come.
+    room: usize,
+    /// What there was no room for, and nobody has heard of.
+    over: Vec<SetKey>,
+}
+
+impl Default for Sets {
+    fn default() -> Self {
+        Self {
+            by_key: HashMap::new(),
+            states: BTreeMap::new(),
+            gone: Vec::new(),
+            last: 0,
+            room: MOST_MEMBERS,
+            over: Vec::new(),
+        }
+    }
 }
 
 impl Sets {
+    /// Has it hold so many members at most.
+    #[cfg(test)]
+    pub(super) fn limit(&mut self, room: usize) {
+        self.room = room;
+    }
+
+    /// The sets there was no room for since this was asked last.
+    pub(super) fn take_over(&mut self) -> Vec<SetKey> {
+        std::mem::take(&mut self.over)
+    }
+
     /// The set that is equal to this, with one more user. `fill` gives the pods to look at when it is made.
     pub(super) fn use_or_make<'a, I>(&mut self, key: SetKey, fill: impl FnOnce(&SetKey) -> I) -> SetId
     where
@@ -181,6 +230,7 @@ impl Sets {
             key: key.clone(),
             users: 1,
             is_new: true,
+            is_over: false,
             members: BTreeMap::new(),
             pending: BTreeMap::new(),
         };
@@ -189,7 +239,13 @@ impl Sets {
                 key.members(namespace, labels, facts)
                     .into_iter()
                     .for_each(|member| state.add(member));
+                if state.members.len() > self.room {
+                    state.overflow();
+                    self.over.push(key.clone());
+                    break;
+                }
             }
+            self.room -= state.members.len();
         }
         self.by_key.insert(key, id);
         self.states.insert(id, state);
@@ -207,6 +263,9 @@ impl Sets {
         }
         if let Some(state) = self.states.remove(&id) {
             self.by_key.remove(&state.key);
+            if !matches!(state.key, SetKey::Known(_)) {
+                self.room += state.members.len();
+            }
             if !state.is_new {
                 self.gone.push(id);
             }
@@ -215,7 +274,7 @@ impl Sets {
 
     /// A pod, or its namespace, is no longer what it was. Absent: it did not exist, or does not any more.
     pub(super) fn follow(&mut self, namespace: &str, old: Option<(&Labels, &Facts)>, new: Option<(&Labels, &Facts)>) {
-        for state in self.states.values_mut() {
+        for state in self.states.values_mut().filter(|state| !state.is_over) {
             let of = |side: Option<(&Labels, &Facts)>| {
                 side.map(|(labels, facts)| state.key.members(namespace, labels, facts))
                     .unwrap_or_default()
@@ -224,8 +283,14 @@ impl Sets {
             if before == after {
                 continue;
             }
+            self.room += state.members.len();
             after.into_iter().for_each(|member| state.add(member));
             before.into_iter().for_each(|member| state.remove(member));
+            if state.members.len() > self.room {
+                state.overflow();
+                self.over.push(state.key.clone());
+            }
+            self.room -= state.members.len();
         }
     }
 

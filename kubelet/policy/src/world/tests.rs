@@ -198,6 +198,94 @@ fn an_address_that_changes_hands_has_the_new_ones_rules() {
 }
 
 #[test]
+fn of_two_pods_of_one_address_the_one_told_last_has_it() {
+    for names in [["a", "z"], ["z", "a"]] {
+        let mut world = small();
+        let mut table = Table::default();
+        let addr = "10.0.0.8";
+        // The API server shows both for as long as it likes.
+        let old = pod("d", names[0], NODE, json!({"app": "client"}), &[addr]);
+        let new = pod("d", names[1], NODE, json!({"app": "web"}), &[addr]);
+        let tell = |world: &mut World, pod: &Pod| {
+            put_pod(world, pod);
+            world.set_local_pod(PodId::of(pod), Some(Facts::of(pod, NODE)));
+        };
+        let mut holds = |world: &mut World, is_known: bool, is_client: bool, is_open: bool| {
+            table.apply(&world.take_change());
+            assert_eq!(table.knows(addr), is_known, "{names:?}");
+            assert_eq!(table.passes(tcp(addr, "10.0.0.1", 80)), is_client, "{names:?}");
+            assert_eq!(table.passes(tcp("10.9.9.9", addr, 80)), is_open, "{names:?}");
+        };
+        tell(&mut world, &old);
+        holds(&mut world, true, true, true);
+        tell(&mut world, &new);
+        holds(&mut world, true, false, false);
+        // What the API server says again of the old one gives it nothing back.
+        let again = pod("d", names[0], NODE, json!({"app": "client", "more": "x"}), &[addr]);
+        put_pod(&mut world, &again);
+        holds(&mut world, true, false, false);
+        // This node does.
+        tell(&mut world, &old);
+        holds(&mut world, true, true, true);
+        tell(&mut world, &new);
+        world.set_local_pod(PodId::of(&new), None);
+        world.set_pod(PodId::of(&new), None);
+        let change = world.take_change();
+        assert!(
+            change
+                .revisions
+                .iter()
+                .any(|revision| revision.id == SetId::Known(true))
+        );
+    }
+}
+
+#[test]
+fn peers_there_is_no_room_for_are_let_through_by_nobody() {
+    let mut table = Table::default();
+    let mut world = World::new();
+    world.sets.limit(2);
+    for (name, addr) in [("near", "10.0.0.2"), ("far", "10.0.1.2")] {
+        put_pod(&mut world, &pod("d", name, NODE, json!({"app": "client"}), &[addr]));
+    }
+    put_pod(&mut world, &pod("d", "web", NODE, json!({"app": "web"}), &["10.0.0.1"]));
+    put_policy(&mut world, &policy("d", "p", clients()));
+    table.apply(&world.take_change());
+    assert!(table.passes(tcp("10.0.1.2", "10.0.0.1", 80)) && world.take_overfull().is_empty());
+    // One goes, another comes: there is room.
+    world.set_pod(PodId::of(&pod("d", "far", NODE, json!({}), &[])), None);
+    put_pod(
+        &mut world,
+        &pod("d", "other", "n2", json!({"app": "client"}), &["10.0.1.3"]),
+    );
+    table.apply(&world.take_change());
+    assert!(table.passes(tcp("10.0.1.3", "10.0.0.1", 80)) && world.take_overfull().is_empty());
+    put_pod(
+        &mut world,
+        &pod("d", "more", "n2", json!({"app": "client"}), &["10.0.1.4"]),
+    );
+    table.apply(&world.take_change());
+    for client in ["10.0.0.2", "10.0.1.3", "10.0.1.4"] {
+        assert!(!table.passes(tcp(client, "10.0.0.1", 80)), "{client}");
+    }
+    assert_eq!(world.take_overfull(), [Key::new("d", "p")]);
+    assert!(world.take_overfull().is_empty(), "it is told once");
+    // As one made anew, it is as much too much; with fewer peers there is room again.
+    world.set_policy(Key::new("d", "p"), None);
+    table.apply(&world.take_change());
+    put_policy(&mut world, &policy("d", "p", clients()));
+    table.apply(&world.take_change());
+    assert!(!table.passes(tcp("10.0.0.2", "10.0.0.1", 80)));
+    assert_eq!(world.take_overfull(), [Key::new("d", "p")]);
+    world.set_pod(PodId::of(&pod("d", "more", "n2", json!({}), &[])), None);
+    world.set_policy(Key::new("d", "p"), None);
+    table.apply(&world.take_change());
+    put_policy(&mut world, &policy("d", "p", clients()));
+    table.apply(&world.take_change());
+    assert!(table.passes(tcp("10.0.0.2", "10.0.0.1", 80)) && world.take_overfull().is_empty());
+}
+
+#[test]
 fn isolation_is_by_direction_and_family() {
     let mut world = small();
     let both = pod("d", "both", NODE, json!({"app": "web"}), &["10.0.0.5", "fd00::5"]);

@@ -1,7 +1,7 @@
 //! A node with a bridge and pods on it, as network namespaces that end with the test.
 
 use std::io::{Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, SocketAddr, SocketAddrV6, TcpListener, TcpStream, UdpSocket};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -48,7 +48,7 @@ impl Namespace {
         format!("/run/netns/{}", self.name)
     }
 
-    fn ip(&self, arguments: &[&str]) {
+    pub(crate) fn ip(&self, arguments: &[&str]) {
         ip(&[&["-n", self.name.as_str()], arguments].concat());
     }
 
@@ -106,6 +106,19 @@ impl Pod {
             .inside(|| TcpListener::bind(SocketAddr::new(addr, port)).unwrap())
     }
 
+    pub(crate) fn listen_on(&self, addr: SocketAddrV6) -> TcpListener {
+        self.namespace.inside(|| TcpListener::bind(addr).unwrap())
+    }
+
+    /// Gives it a link-local address, ready for use; with the number of its interface.
+    pub(crate) fn link_local(&self, addr: &str) -> SocketAddrV6 {
+        self.namespace
+            .ip(&["addr", "add", &format!("{addr}/64"), "dev", "eth0", "nodad"]);
+        let shown = self.namespace.run("ip", &["-o", "link", "show", "eth0"]);
+        let (index, _) = shown.split_once(':').unwrap();
+        SocketAddrV6::new(addr.parse().unwrap(), 0, 0, index.parse().unwrap())
+    }
+
     pub(crate) fn receive(&self, addr: IpAddr, port: u16) -> UdpSocket {
         let socket = self
             .namespace
@@ -161,6 +174,19 @@ impl Pod {
             .inside(|| UdpSocket::bind(SocketAddr::new(any, 0)).unwrap());
         socket.send_to(bytes, target).unwrap();
     }
+
+    /// Sends a datagram from this address.
+    pub(crate) fn send_from(&self, own: SocketAddr, to: &UdpSocket) {
+        let socket = self.namespace.inside(|| UdpSocket::bind(own).unwrap());
+        socket.send_to(b"x", to.local_addr().unwrap()).unwrap();
+    }
+}
+
+/// No datagram is there, and none comes.
+pub(crate) fn nothing_comes(to: &UdpSocket) {
+    to.set_read_timeout(Some(DOUBT)).unwrap();
+    let error = to.recv(&mut [0; 8]).expect_err("what is denied does not come");
+    assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
 }
 
 /// Whether what is written at one end arrives at the other.

@@ -1,4 +1,6 @@
-use fixture::{Bridging, Node, arrives, is_stuck, passes};
+use std::net::SocketAddrV6;
+
+use fixture::{Bridging, Node, arrives, is_stuck, nothing_comes, passes};
 use serde_json::{Value, json};
 
 use super::fixture;
@@ -190,4 +192,101 @@ fn a_pod_reaches_itself_and_its_node_reaches_it() {
             .inside(|| std::net::TcpStream::connect_timeout(&target, std::time::Duration::from_secs(20)));
         probe.expect("the node reaches its pods");
     });
+}
+
+#[test]
+fn link_local_addresses_are_no_way_around_policies() {
+    on_both(&["a", "b"], |node| {
+        let (near, far) = (node.pods[0].link_local("fe80::a"), node.pods[1].link_local("fe80::b"));
+        let scope = near.scope_id();
+        let listener = node.pods[1].listen_on(SocketAddrV6::new(*far.ip(), 80, 0, far.scope_id()));
+        let target = format!("[{}%{scope}]:80", far.ip());
+        let receiver = node.pods[1].receive(node.pods[1].v6, 53);
+        let from = |node: &Node| node.pods[0].send_from(near.into(), &receiver);
+        // Without the table, both come through.
+        node.kernel.remove().unwrap();
+        node.pods[0].tries(&target, true);
+        from(node);
+        receiver.recv(&mut [0; 8]).unwrap();
+        node.kernel.replace(&node.world.whole()).unwrap();
+        node.policy("p", Some(json!({"podSelector": {}, "policyTypes": ["Ingress"]})));
+        node.pods[0].tries(&target, false);
+        node.policy("p", Some(json!({"podSelector": of("a"), "policyTypes": ["Egress"]})));
+        node.pods[0].tries(&target, false);
+        from(node);
+        nothing_comes(&receiver);
+        drop(listener);
+    });
+}
+
+#[test]
+fn a_frame_to_all_carries_no_packet_to_a_pod_around_policies() {
+    on_both(&["a", "b"], |node| {
+        let sender = &node.pods[0].namespace;
+        for addr in node.pods[1].addresses() {
+            let to_all = ["neigh", "replace", &addr.to_string(), "lladdr", "ff:ff:ff:ff:ff:ff"];
+            sender.ip(&[&to_all[..], &["dev", "eth0", "nud", "permanent"]].concat());
+        }
+        let receivers = node.pods[1].addresses().map(|addr| node.pods[1].receive(addr, 53));
+        node.kernel.remove().unwrap();
+        for receiver in &receivers {
+            node.pods[0].send(receiver, b"open");
+            receiver.recv(&mut [0; 8]).unwrap();
+        }
+        node.kernel.replace(&node.world.whole()).unwrap();
+        node.policy("p", Some(json!({"podSelector": {}, "policyTypes": ["Ingress"]})));
+        for receiver in &receivers {
+            node.pods[0].send(receiver, b"denied");
+            nothing_comes(receiver);
+        }
+    });
+}
+
+#[test]
+fn a_chain_that_was_emptied_is_noticed() {
+    on_both(&["a", "b"], |node| {
+        let chains = node.namespace.run("nft", &["list", "chains"]);
+        assert!(chains.contains("denied"), "{chains}");
+        let mut of_ours = vec![
+            ("inet", "forward"),
+            ("inet", "neighbours"),
+            ("inet", "loose"),
+            ("inet", "denied"),
+        ];
+        if chains.contains("table bridge") {
+            of_ours.extend([
+                ("bridge", "prerouting"),
+                ("bridge", "forward"),
+                ("bridge", "neighbours"),
+            ]);
+        }
+        for (family, chain) in of_ours {
+            assert!(node.kernel.is_intact().unwrap(), "before {family} {chain}");
+            node.namespace
+                .run("nft", &["flush", "chain", family, "skiff_policy", chain]);
+            assert!(!node.kernel.is_intact().unwrap(), "{family} {chain}");
+            node.kernel.replace(&node.world.whole()).unwrap();
+        }
+    });
+}
+
+#[test]
+fn the_kernel_bears_as_many_ranges_as_a_rule_may_have() {
+    let mut node = Node::new(Bridging::Shown, &["a", "b"]);
+    // Gaps of all sizes: each range between two of these is many prefixes.
+    let holes = (1..1000u32).map(|at| at.wrapping_mul(2_654_435_761));
+    let v4: Vec<String> = holes
+        .clone()
+        .map(|at| format!("{}/32", std::net::Ipv4Addr::from(at)))
+        .collect();
+    let v6: Vec<String> = holes
+        .map(|at| u128::from(at) << 96 | u128::from(at.reverse_bits()))
+        .map(|at| format!("{}/128", std::net::Ipv6Addr::from(at)))
+        .collect();
+    let all = json!([{"ipBlock": {"cidr": "0.0.0.0/0", "except": v4}}, {"ipBlock": {"cidr": "::/0", "except": v6}}]);
+    node.policy("p", Some(json!({"podSelector": of("b"), "ingress": [{"from": all}]})));
+    for addr in node.pods[1].addresses() {
+        let listener = node.pods[1].listen(addr, 80);
+        node.pods[0].reaches(&listener);
+    }
 }
