@@ -285,10 +285,10 @@ impl Made<'_> {
     /// source of what a node sends to an address it has itself.
     fn guard(&mut self, node_ips: &[IpAddr]) {
         let ips = self.of_family(&self.port.load_balancer_ips);
-        if self.port.source_ranges.is_empty() || ips.is_empty() {
+        let Some(ranges) = self.port.source_ranges.as_ref().filter(|_| !ips.is_empty()) else {
             return;
-        }
-        let ranges = self.port.source_ranges.iter().filter(|range| range.is_v4() == self.v4);
+        };
+        let ranges = ranges.iter().filter(|range| range.is_v4() == self.v4);
         let mut ranges: Vec<Cidr> = ranges.copied().collect();
         if ranges.iter().any(|range| node_ips.iter().any(|ip| range.contains(ip))) {
             ranges.extend(ips.iter().map(|ip| Cidr::host(*ip)));

@@ -14,7 +14,7 @@ use crate::apply::Kernel;
 use crate::choose::{Here, choose};
 use crate::diff::Delta;
 use crate::ledger::{Changes, Deltas, Ledger};
-use crate::model::{Endpoint, LeftOut, Served, ServiceName, Snapshot, read_service, read_slice};
+use crate::model::{Endpoint, Flaws, Served, ServiceName, Snapshot, read_service, read_slice};
 use crate::rules::Writer;
 use crate::settings::Settings;
 
@@ -191,9 +191,12 @@ fn by_writer(deltas: Deltas, settings: &Settings) -> Vec<(Writer<'_>, Delta)> {
 }
 
 /// Names what is newly left out of an object.
-fn warn(kind: &str, key: &Key, old: Option<Vec<LeftOut>>, new: Option<Vec<LeftOut>>) {
-    let old = old.unwrap_or_default();
-    for left in new.unwrap_or_default().iter().filter(|left| !old.contains(left)) {
+fn warn(kind: &str, key: &Key, old: Option<Flaws>, new: Option<Flaws>) {
+    let (old, new) = (old.unwrap_or_default(), new.unwrap_or_default());
+    if new.more > old.more {
+        tracing::warn!(kind, object = %key, more = new.more, "left out, besides what is named");
+    }
+    for left in new.first.iter().filter(|left| !old.first.contains(left)) {
         tracing::warn!(kind, object = %key, field = left.field, value = left.value, reason = left.reason, "left out");
     }
 }

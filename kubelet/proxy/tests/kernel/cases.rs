@@ -78,7 +78,7 @@ fn a_cluster_ip_leads_to_every_endpoint_in_both_families() {
 fn without_endpoints_connections_are_refused() {
     let net = Net::new(1);
     let proxy_port = ServicePort {
-        external_ips: vec!["203.0.113.9".parse().unwrap()],
+        external_ips: ["203.0.113.9".parse().unwrap()].into(),
         ..web()
     };
     let mut proxy = Proxy::start(&net.node, settings(), &[served(proxy_port.clone(), &[])]);
@@ -161,7 +161,7 @@ fn local_policy_keeps_the_client_address() {
     let _servers = servers(&net);
     let local = ServicePort {
         external_local: true,
-        external_ips: vec!["203.0.113.9".parse().unwrap()],
+        external_ips: ["203.0.113.9".parse().unwrap()].into(),
         ..web()
     };
     let endpoints = [endpoint(v4(1), true), endpoint(v4(2), false)];
@@ -206,8 +206,8 @@ fn source_ranges_guard_a_load_balancer() {
     let _servers = servers(&net);
     let guarded = |range: &str| {
         let port = ServicePort {
-            load_balancer_ips: vec!["203.0.113.1".parse().unwrap()],
-            source_ranges: vec![Cidr::parse(range).unwrap(), Cidr::parse("198.51.100.0/24").unwrap()],
+            load_balancer_ips: ["203.0.113.1".parse().unwrap()].into(),
+            source_ranges: Some([Cidr::parse(range).unwrap(), Cidr::parse("198.51.100.0/24").unwrap()].into()),
             ..web()
         };
         served(port, &[endpoint(v4(1), true)])

@@ -131,7 +131,7 @@ fn overlapping_ranges_of_two_services_at_one_address_are_of_one_of_them() {
     let balanced = |number, range| {
         let mut served = with_endpoints(service(number), 1);
         served.port.load_balancer_ips = [ip(100)].into();
-        served.port.source_ranges = vec![Cidr::parse(range).unwrap()];
+        served.port.source_ranges = Some([Cidr::parse(range).unwrap()].into());
         served
     };
     let both = [balanced(1, "192.0.2.0/24"), balanced(2, "192.0.0.0/16")];
@@ -172,7 +172,8 @@ fn nobody_gets_the_traffic_of_anothers_cluster_ip_or_node_port() {
 }
 
 fn any_service(number: u8) -> impl Strategy<Value = Served> {
-    let addresses = || prop::collection::vec(1u8..5, 0..3).prop_map(|list| list.into_iter().map(ip).collect());
+    let addresses =
+        || prop::collection::vec(1u8..5, 0..3).prop_map(|list| list.into_iter().map(ip).collect::<Arc<[IpAddr]>>());
     let ranges = prop::collection::vec((0u8..8, 8u8..=32), 0..4);
     (addresses(), addresses(), ranges, any::<[bool; 4]>(), 0u8..4).prop_map(
         move |(external, balancer, ranges, flags, endpoints)| {
@@ -180,11 +181,8 @@ fn any_service(number: u8) -> impl Strategy<Value = Served> {
             made.port.external_ips = external;
             made.port.load_balancer_ips = balancer;
             let range = |(byte, prefix)| Cidr::new(IpAddr::from([byte, byte & 1, 0, byte & 3]), prefix);
-            made.port.source_ranges = ranges
-                .into_iter()
-                .filter_map(range)
-                .map(|range| range.network())
-                .collect();
+            let ranges = ranges.into_iter().filter_map(range).map(|range| range.network());
+            made.port.source_ranges = flags[1].then(|| ranges.collect());
             made.port.node_port = if flags[0] { 30_000 } else { 0 };
             made.port.affinity_seconds = if flags[1] { 60 } else { 0 };
             made.port.external_local = flags[2];
