@@ -10,7 +10,7 @@ use netlink::cidr::Cidr;
 
 mod read;
 
-pub use read::{Read, ReadSlice, read_service, read_slice};
+pub use read::{Read, ReadSlice, look_at_slice, read_service, read_slice};
 
 /// A transport protocol; the value is its number on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -12,6 +12,7 @@ use super::{Endpoint, Flaws, PortName, Protocol, ServiceName, ServicePort};
 /// Marks a Service another proxy serves, or a slice of a headless one (contract controlplane.md §13).
 const PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
 const HEADLESS: &str = "service.kubernetes.io/headless";
+const ADDRESSES: &str = "endpoints.addresses";
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 /// The API's default of `sessionAffinityConfig.clientIP.timeoutSeconds`.
 const AFFINITY_SECONDS: u32 = 10_800;
@@ -222,75 +223,85 @@ fn usable(text: &str) -> Result<IpAddr, &'static str> {
 pub struct ReadSlice {
     /// The Service; `None` when the slice is nobody's, or another proxy's.
     pub service: Option<ServiceName>,
-    /// Endpoints by port name and protocol.
-    pub ports: Vec<(String, Protocol, Vec<Endpoint>)>,
+    /// Endpoints, each once however many ports there are; their own port is 0.
+    pub endpoints: Vec<Endpoint>,
+    /// Name, protocol and number of the ports each of them has.
+    pub ports: Vec<(String, Protocol, u16)>,
     /// What is not used.
     pub left_out: Flaws,
 }
 
 /// Reads a slice as node `node_name` sees it.
 pub fn read_slice(slice: &EndpointSlice, node_name: &str) -> ReadSlice {
-    let labels = slice.metadata.labels.as_ref();
-    let has = |label: &str| labels.is_some_and(|labels| labels.contains_key(label));
-    let name = labels
-        .and_then(|labels| labels.get(SERVICE_NAME))
-        .filter(|name| !name.is_empty());
-    let Some(name) = name.filter(|_| !has(PROXY_NAME) && !has(HEADLESS)) else {
-        return ReadSlice::default();
-    };
-    let mut left_out = Flaws::default();
-    if !matches!(slice.address_type.as_str(), "IPv4" | "IPv6") {
-        return ReadSlice::default();
-    }
-    let v4 = slice.address_type == "IPv4";
-    let mut endpoints = Vec::new();
-    for endpoint in slice.endpoints.iter().flatten() {
-        match endpoint_address(endpoint, v4) {
-            Ok(address) => endpoints.push((address, endpoint)),
-            Err((value, reason)) => left_out.add("endpoints.addresses", &value, reason),
-        }
-    }
-    let mut ports = Vec::new();
-    for port in slice.ports.iter().flatten() {
-        let protocol = Protocol::read(port.protocol.as_deref().unwrap_or_default());
-        let (Some(protocol), Some(number)) = (protocol, port.port.and_then(port_number)) else {
-            let value = port.name.as_deref().unwrap_or_default();
-            left_out.add("ports", value, "no port of a protocol that is served");
-            continue;
-        };
-        let made = endpoints
-            .iter()
-            .map(|(ip, endpoint)| make(*ip, number, endpoint, node_name));
-        ports.push((port.name.clone().unwrap_or_default(), protocol, made.collect()));
-    }
+    let (mut endpoints, mut ports) = (Vec::new(), Vec::new());
+    let (service, left_out) = walk(
+        slice,
+        &mut |ip, endpoint| endpoints.push(make(ip, endpoint, node_name)),
+        &mut |name, protocol, number| ports.push((name.to_owned(), protocol, number)),
+    );
     ReadSlice {
-        service: Some(ServiceName::new(
-            slice.metadata.namespace.clone().unwrap_or_default(),
-            name.clone(),
-        )),
+        service,
+        endpoints,
         ports,
         left_out,
     }
 }
 
-/// All addresses of an endpoint are one and the same; the first counts.
-fn endpoint_address(endpoint: &ApiEndpoint, v4: bool) -> Result<IpAddr, (String, &'static str)> {
-    let text = endpoint.addresses.first().cloned().unwrap_or_default();
-    match usable(&text) {
-        Ok(address) if address.is_ipv4() == v4 => Ok(address),
-        Ok(_) => Err((text, "an address of another family than the slice's")),
-        Err(reason) => Err((text, reason)),
-    }
+/// Whose a slice is, and what of it is not used: as [`read_slice`], without making the endpoints.
+pub fn look_at_slice(slice: &EndpointSlice) -> (Option<ServiceName>, Flaws) {
+    walk(slice, &mut |_, _| {}, &mut |_, _, _| {})
 }
 
-fn make(ip: IpAddr, port: u16, endpoint: &ApiEndpoint, node_name: &str) -> Endpoint {
+/// Goes over the endpoints and the ports of a slice that are used.
+fn walk(
+    slice: &EndpointSlice,
+    on_endpoint: &mut dyn FnMut(IpAddr, &ApiEndpoint),
+    on_port: &mut dyn FnMut(&str, Protocol, u16),
+) -> (Option<ServiceName>, Flaws) {
+    let mut left_out = Flaws::default();
+    let v4 = slice.address_type == "IPv4";
+    let service = service_of(slice).filter(|_| v4 || slice.address_type == "IPv6");
+    if service.is_none() {
+        return (service, left_out);
+    }
+    for endpoint in slice.endpoints.iter().flatten() {
+        // All addresses of an endpoint are one and the same; the first counts.
+        let text = endpoint.addresses.first().map_or("", String::as_str);
+        match usable(text) {
+            Ok(address) if address.is_ipv4() == v4 => on_endpoint(address, endpoint),
+            Ok(_) => left_out.add(ADDRESSES, text, "an address of another family than the slice's"),
+            Err(reason) => left_out.add(ADDRESSES, text, reason),
+        }
+    }
+    for port in slice.ports.iter().flatten() {
+        let name = port.name.as_deref().unwrap_or_default();
+        let protocol = Protocol::read(port.protocol.as_deref().unwrap_or_default());
+        match (protocol, port.port.and_then(port_number)) {
+            (Some(protocol), Some(number)) => on_port(name, protocol, number),
+            _ => left_out.add("ports", name, "no port of a protocol that is served"),
+        }
+    }
+    (service, left_out)
+}
+
+fn service_of(slice: &EndpointSlice) -> Option<ServiceName> {
+    let labels = slice.metadata.labels.as_ref()?;
+    let foreign = [PROXY_NAME, HEADLESS].iter().any(|label| labels.contains_key(*label));
+    let name = labels.get(SERVICE_NAME).filter(|name| !name.is_empty() && !foreign)?;
+    Some(ServiceName::new(
+        slice.metadata.namespace.clone().unwrap_or_default(),
+        name.clone(),
+    ))
+}
+
+fn make(ip: IpAddr, endpoint: &ApiEndpoint, node_name: &str) -> Endpoint {
     let conditions = endpoint.conditions.as_ref();
     let ready = conditions.and_then(|conditions| conditions.ready).unwrap_or(true);
     let hints = endpoint.hints.as_ref();
     let zones = hints.and_then(|hints| hints.for_zones.as_ref()).into_iter().flatten();
     let nodes = hints.and_then(|hints| hints.for_nodes.as_ref()).into_iter().flatten();
     Endpoint {
-        address: SocketAddr::new(ip, port),
+        address: SocketAddr::new(ip, 0),
         ready,
         serving: conditions.and_then(|conditions| conditions.serving).unwrap_or(ready),
         terminating: conditions

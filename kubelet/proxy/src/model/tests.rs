@@ -141,9 +141,8 @@ fn endpoints_are_read_with_conditions_and_hints() {
         "n1",
     );
     assert_eq!(read.service, Some(ServiceName::new("ns", "web")));
-    assert_eq!(read.ports.len(), 1);
-    let (name, protocol, endpoints) = &read.ports[0];
-    assert_eq!((name.as_str(), *protocol), ("http", Protocol::Tcp));
+    assert_eq!(read.ports, [("http".to_owned(), Protocol::Tcp, 8080)]);
+    let endpoints = &read.endpoints;
     let states: Vec<_> = endpoints
         .iter()
         .map(|e| (e.address.to_string(), e.ready, e.serving, e.terminating, e.local))
@@ -151,9 +150,9 @@ fn endpoints_are_read_with_conditions_and_hints() {
     assert_eq!(
         states,
         [
-            ("10.1.0.1:8080".into(), true, true, false, true),
-            ("10.1.0.2:8080".into(), false, true, true, false),
-            ("10.1.0.3:8080".into(), false, false, false, false),
+            ("10.1.0.1:0".into(), true, true, false, true),
+            ("10.1.0.2:0".into(), false, true, true, false),
+            ("10.1.0.3:0".into(), false, false, false, false),
         ]
     );
     assert_eq!(
@@ -162,6 +161,21 @@ fn endpoints_are_read_with_conditions_and_hints() {
     );
     let left: Vec<&str> = read.left_out.first.iter().map(|left| left.value.as_str()).collect();
     assert_eq!(left, ["127.0.0.1", "fd00::1", "pod.example"]);
+}
+
+#[test]
+fn the_endpoints_of_a_slice_are_made_once_and_its_flaws_are_counted() {
+    let endpoints: Vec<_> = (0..1_000)
+        .map(|number| json!({"addresses": [format!("{}.1.{}.{}", if number < 900 { 10 } else { 127 }, number / 250, number % 250)]}))
+        .collect();
+    let ports: Vec<_> = (1..=20_000)
+        .map(|port| json!({"name": format!("p{port}"), "port": port}))
+        .collect();
+    let slice = slice(json!({"endpoints": endpoints, "ports": ports}));
+    let read = read_slice(&slice, "n1");
+    assert_eq!((read.endpoints.len(), read.ports.len()), (900, 20_000));
+    assert_eq!((read.left_out.first.len(), read.left_out.more), (16, 84));
+    assert_eq!(look_at_slice(&slice), (read.service, read.left_out));
 }
 
 #[test]
