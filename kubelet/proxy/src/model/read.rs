@@ -303,7 +303,8 @@ fn make(ip: IpAddr, endpoint: &ApiEndpoint, node_name: &str) -> Endpoint {
     Endpoint {
         address: SocketAddr::new(ip, 0),
         ready,
-        serving: conditions.and_then(|conditions| conditions.serving).unwrap_or(ready),
+        // The API: nil is to be read as true, whatever `ready` says.
+        serving: conditions.and_then(|conditions| conditions.serving).unwrap_or(true),
         terminating: conditions
             .and_then(|conditions| conditions.terminating)
             .unwrap_or(false),

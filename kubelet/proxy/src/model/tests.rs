@@ -152,7 +152,7 @@ fn endpoints_are_read_with_conditions_and_hints() {
         [
             ("10.1.0.1:0".into(), true, true, false, true),
             ("10.1.0.2:0".into(), false, true, true, false),
-            ("10.1.0.3:0".into(), false, false, false, false),
+            ("10.1.0.3:0".into(), false, true, false, false),
         ]
     );
     assert_eq!(
