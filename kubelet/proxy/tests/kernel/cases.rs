@@ -220,6 +220,34 @@ fn source_ranges_guard_a_load_balancer() {
     assert!(tcp(client, node_port(0)).is_ok(), "NodePorts are not guarded");
 }
 
+/// The kernel refuses ranges that overlap, with all that is written together with them.
+#[test]
+fn overlapping_source_ranges_of_two_services_harm_nobody() {
+    let net = Net::new(2);
+    let _servers = servers(&net);
+    let balanced = |name: &str, cluster_ip: &str, range: &str| {
+        let port = ServicePort {
+            load_balancer_ips: ["203.0.113.1".parse().unwrap()].into(),
+            source_ranges: Some([Cidr::parse(range).unwrap()].into()),
+            ..port(name, Protocol::Tcp, &[cluster_ip])
+        };
+        served(port, &[endpoint(v4(1), true)])
+    };
+    let one = balanced("one", "10.96.0.21", "10.1.0.0/24");
+    let two = balanced("two", "10.96.0.22", "10.1.0.0/16");
+    let client = &net.neighbours[0];
+    // Together, and one after the other in both orders.
+    let both = [one.clone(), two.clone()];
+    let _proxy = Proxy::start(&net.node, settings(), &both);
+    assert!(tcp(client, at("203.0.113.1:80")).is_ok());
+    for (first, second) in [(&one, &two), (&two, &one)] {
+        let mut proxy = Proxy::start(&net.node, settings(), std::slice::from_ref(first));
+        assert!(proxy.change(std::slice::from_ref(second)));
+        assert!(tcp(client, at("203.0.113.1:80")).is_ok());
+        assert!(tcp(client, at("10.96.0.21:80")).is_ok() && tcp(client, at("10.96.0.22:80")).is_ok());
+    }
+}
+
 #[test]
 fn an_endpoint_reaches_itself() {
     let net = Net::new(1);
