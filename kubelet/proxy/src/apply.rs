@@ -104,6 +104,14 @@ fn add_table(batch: &mut Batch, writer: &Writer<'_>, delta: &Delta, clients: &[(
     }
 }
 
+/// Whether a remembered client fits the table as it is made now. Somebody else's table of this name, or that of another version,
+/// may hold others: the kernel would refuse the whole table with them.
+fn fits(client: &Timed, v4: bool) -> bool {
+    // A front and the client's address; the endpoint's name.
+    let key_bytes = if v4 { 4 + 8 + 4 } else { 16 + 8 + 16 };
+    client.key.len() == key_bytes && client.data.len() == 4
+}
+
 /// Deletes the table, which need not be there: it is made first.
 fn remove_table(batch: &mut Batch, family: Family) {
     batch.add_table(family, TABLE, None);
@@ -143,7 +151,9 @@ impl Kernel {
                 Some((writer, delta)) => {
                     let mut clients = Vec::new();
                     for map in AFFINITY {
-                        clients.push((map, self.connection.timed_elements(family, TABLE, map)?));
+                        let mut found = self.connection.timed_elements(family, TABLE, map)?;
+                        found.retain(|client| fits(client, v4));
+                        clients.push((map, found));
                     }
                     // Gone once it is in the batch: both are large.
                     add_table(&mut batch, writer, &std::mem::take(delta), &clients);
@@ -228,4 +238,29 @@ impl Kernel {
 /// The kernel's.
 pub fn remove() -> Result<(), Error> {
     Connection::open()?.remove_table(&FAMILIES, TABLE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_clients_that_fit_are_taken_over() {
+        let client = |key: usize, data: usize| Timed {
+            key: vec![0; key],
+            data: vec![0; data],
+            timeout_ms: 1,
+            left_ms: 1,
+        };
+        for (key, data, v4, v6) in [
+            (16, 4, true, false),
+            (40, 4, false, true),
+            (12, 4, false, false),
+            (16, 8, false, false),
+            (40, 0, false, false),
+        ] {
+            let client = client(key, data);
+            assert_eq!((fits(&client, true), fits(&client, false)), (v4, v6), "{key} {data}");
+        }
+    }
 }

@@ -22,18 +22,47 @@ enum Topology {
     SameZone,
 }
 
+/// An endpoint at one port of it.
+#[derive(Clone, Copy)]
+struct At<'a> {
+    address: SocketAddr,
+    endpoint: &'a Endpoint,
+}
+
+impl std::ops::Deref for At<'_> {
+    type Target = Endpoint;
+
+    fn deref(&self) -> &Endpoint {
+        self.endpoint
+    }
+}
+
 /// Chooses endpoints of both families for a port. The same address told by several slices counts once, the best state of it.
 pub fn choose<'a>(port: ServicePort, endpoints: impl Iterator<Item = &'a Endpoint>, here: Here<'_>) -> Served {
-    let mut by_address: BTreeMap<SocketAddr, &Endpoint> = BTreeMap::new();
+    choose_at(
+        port,
+        endpoints.map(|endpoint| (endpoint.address.port(), endpoint)),
+        here,
+    )
+}
+
+/// The same of endpoints that have many ports: each comes with the one that counts, whatever its own address says.
+pub fn choose_at<'a>(
+    port: ServicePort,
+    endpoints: impl Iterator<Item = (u16, &'a Endpoint)>,
+    here: Here<'_>,
+) -> Served {
+    let mut by_address: BTreeMap<SocketAddr, At<'_>> = BTreeMap::new();
     let state = |endpoint: &Endpoint| (endpoint.ready, endpoint.serving, endpoint.local);
-    for endpoint in endpoints {
-        let kept = by_address.entry(endpoint.address).or_insert(endpoint);
+    for (number, endpoint) in endpoints {
+        let address = SocketAddr::new(endpoint.address.ip(), number);
+        let kept = by_address.entry(address).or_insert(At { address, endpoint });
         if state(endpoint) > state(kept) {
-            *kept = endpoint;
+            kept.endpoint = endpoint;
         }
     }
     let of_family = |v4: bool| {
-        let list: Vec<&Endpoint> = by_address
+        let list: Vec<At<'_>> = by_address
             .values()
             .copied()
             .filter(|endpoint| endpoint.address.is_ipv4() == v4)
@@ -59,7 +88,7 @@ pub fn choose<'a>(port: ServicePort, endpoints: impl Iterator<Item = &'a Endpoin
     }
 }
 
-fn choose_family(port: &ServicePort, endpoints: &[&Endpoint], here: Here<'_>) -> Choice {
+fn choose_family(port: &ServicePort, endpoints: &[At<'_>], here: Here<'_>) -> Choice {
     let mut choice = Choice {
         has_any: endpoints.iter().any(|endpoint| endpoint.ready || is_ending(endpoint)),
         ..Choice::default()
@@ -69,14 +98,14 @@ fn choose_family(port: &ServicePort, endpoints: &[&Endpoint], here: Here<'_>) ->
         choice.cluster = usable(endpoints, |endpoint| meant_for(endpoint, topology, here));
     }
     if port.uses_local() {
-        let local: Vec<&Endpoint> = endpoints.iter().copied().filter(|endpoint| endpoint.local).collect();
+        let local: Vec<At<'_>> = endpoints.iter().copied().filter(|endpoint| endpoint.local).collect();
         choice.local = usable(&local, |_| true);
     }
     choice
 }
 
 /// Ready endpoints that are meant for this node; when there are none, those that still serve while they end.
-fn usable(endpoints: &[&Endpoint], meant: impl Fn(&Endpoint) -> bool) -> Vec<Chosen> {
+fn usable(endpoints: &[At<'_>], meant: impl Fn(&Endpoint) -> bool) -> Vec<Chosen> {
     let chosen = |wanted: &dyn Fn(&Endpoint) -> bool| -> Vec<Chosen> {
         let wanted = endpoints.iter().filter(|endpoint| wanted(endpoint));
         wanted
@@ -96,7 +125,7 @@ fn is_ending(endpoint: &Endpoint) -> bool {
 
 /// Hints count only when every ready endpoint has some and at least one is meant for here; those for nodes go before those
 /// for zones.
-fn topology(endpoints: &[&Endpoint], here: Here<'_>) -> Topology {
+fn topology(endpoints: &[At<'_>], here: Here<'_>) -> Topology {
     let ready = || endpoints.iter().filter(|endpoint| endpoint.ready);
     let hinted = |topology| {
         let all = ready().all(|endpoint| match topology {

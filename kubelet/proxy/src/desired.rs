@@ -64,6 +64,36 @@ impl Set {
             Self::Hairpin => "hairpin",
         }
     }
+
+    /// The sets whose keys begin with a front: what is under a front is all of one port of one Service, its owner.
+    pub const FRONTED: [Self; 12] = [
+        Self::Services(false),
+        Self::Services(true),
+        Self::Endpoints(false),
+        Self::Endpoints(true),
+        Self::Numbers(false),
+        Self::Numbers(true),
+        Self::Members(false),
+        Self::Members(true),
+        Self::Rejected,
+        Self::Dropped,
+        Self::Guarded,
+        Self::Allowed,
+    ];
+
+    /// The sets in which every port that claims a front has exactly one element, whose key is the front.
+    pub const CLAIMING: [Self; 3] = [Self::Services(false), Self::Rejected, Self::Dropped];
+
+    /// The front in a key, in sets that have one.
+    pub fn front(self, key: &[u8]) -> Option<&[u8]> {
+        match self {
+            Self::ClusterIps | Self::Hairpin => None,
+            Self::Services(_) | Self::Rejected | Self::Dropped | Self::Guarded => Some(key),
+            Self::Endpoints(_) | Self::Numbers(_) | Self::Members(_) => key.get(..key.len().checked_sub(4)?),
+            // Twice a front, which is an address and two words, with one more address behind.
+            Self::Allowed => key.get(..key.len() / 4 + 4),
+        }
+    }
 }
 
 /// Tells the ports of Services apart, in an order of no meaning.
@@ -136,7 +166,8 @@ pub struct Element {
     pub set: Set,
     /// Its key, parts filled up to whole words; in [`Set::Allowed`] the first and the last key behind one another.
     pub key: Vec<u8>,
-    /// Who goes first when Services ask for the same key with different data: ClusterIPs (0), then others (1).
+    /// Who goes first when Services ask for the same front: ClusterIPs (0), which the API gives to one only; NodePorts and
+    /// addresses of load balancers (1), which a controller gives; `externalIPs` (2), which anybody may write.
     pub rank: u8,
     /// Its data; empty in sets.
     pub data: Vec<u8>,
@@ -226,25 +257,26 @@ impl Made<'_> {
     }
 
     fn external(&mut self) {
-        let addresses = self.port.external_ips.iter().chain(&self.port.load_balancer_ips);
-        let ours = addresses.filter(|ip| ip.is_ipv4() == self.v4);
-        let mut fronts: Vec<Vec<u8>> = ours.map(|ip| self.front(ip, self.port.port)).collect();
-        fronts.sort_unstable();
-        fronts.dedup();
+        let mut fronts: BTreeMap<Vec<u8>, u8> = BTreeMap::new();
+        // The better rank last: it stays.
+        for (rank, ips) in [(2, &self.port.external_ips), (1, &self.port.load_balancer_ips)] {
+            let ours = ips.iter().filter(|ip| ip.is_ipv4() == self.v4);
+            fronts.extend(ours.map(|ip| (self.front(ip, self.port.port), rank)));
+        }
         if self.port.node_port != 0 {
-            fronts.push(self.front(&unspecified(self.v4), self.port.node_port));
+            fronts.insert(self.front(&unspecified(self.v4), self.port.node_port), 1);
         }
         let choice = self.choice;
         let policy_local = self.port.external_local;
         let route = if policy_local { Route::Short } else { Route::Mark };
-        for front in fronts {
+        for (front, rank) in fronts {
             if choice.cluster.is_empty() {
-                self.push(Set::Rejected, 1, front, Vec::new());
+                self.push(Set::Rejected, rank, front, Vec::new());
                 continue;
             }
-            self.serve(false, 1, &front, route, &choice.cluster);
+            self.serve(false, rank, &front, route, &choice.cluster);
             if policy_local && !choice.local.is_empty() {
-                self.serve(true, 1, &front, Route::Local, &choice.local);
+                self.serve(true, rank, &front, Route::Local, &choice.local);
             }
         }
     }
@@ -253,10 +285,10 @@ impl Made<'_> {
     /// source of what a node sends to an address it has itself.
     fn guard(&mut self, node_ips: &[IpAddr]) {
         let ips = self.of_family(&self.port.load_balancer_ips);
-        if self.port.source_ranges.is_empty() || ips.is_empty() {
+        let Some(ranges) = self.port.source_ranges.as_ref().filter(|_| !ips.is_empty()) else {
             return;
-        }
-        let ranges = self.port.source_ranges.iter().filter(|range| range.is_v4() == self.v4);
+        };
+        let ranges = ranges.iter().filter(|range| range.is_v4() == self.v4);
         let mut ranges: Vec<Cidr> = ranges.copied().collect();
         if ranges.iter().any(|range| node_ips.iter().any(|ip| range.contains(ip))) {
             ranges.extend(ips.iter().map(|ip| Cidr::host(*ip)));
@@ -353,10 +385,12 @@ fn padded_port(port: u16) -> [u8; 4] {
 
 /// The networks that are not inside another of the list: a set of ranges takes no overlapping ones.
 fn disjoint(mut ranges: Vec<Cidr>) -> Vec<Cidr> {
-    ranges.sort_by_key(|range| (range.prefix, range.network()));
+    // Networks lie inside one another or apart: in this order whatever holds a network comes before it, with nothing between
+    // them that it does not hold too.
+    ranges.sort_by_key(|range| (range.network().octets(), range.prefix));
     let mut kept: Vec<Cidr> = Vec::new();
     for range in ranges {
-        if !kept.iter().any(|other| other.contains(&range.addr)) {
+        if !kept.last().is_some_and(|last| last.contains(&range.addr)) {
             kept.push(range);
         }
     }

@@ -32,7 +32,7 @@ impl Delta {
     }
 }
 
-/// Who asks for a key, and what for. The least one gets it.
+/// Who asks for a key, and what for. The least one gets it; under a front, the one who has the front.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Claim {
     rank: u8,
@@ -49,9 +49,13 @@ enum Claims {
 
 impl Claims {
     fn winner(&self) -> Option<&Claim> {
+        self.list().iter().min()
+    }
+
+    fn list(&self) -> &[Claim] {
         match self {
-            Self::One(claim) => Some(claim),
-            Self::Many(claims) => claims.iter().min(),
+            Self::One(claim) => std::slice::from_ref(claim),
+            Self::Many(claims) => claims,
         }
     }
 
@@ -107,7 +111,16 @@ impl Book {
     pub fn enter(&mut self, turns: impl Iterator<Item = Turn>) -> Delta {
         // What the kernel has of every touched key.
         let mut touched: Touched = BTreeMap::new();
+        let mut contested: BTreeSet<Vec<u8>> = BTreeSet::new();
         for turn in turns {
+            for element in turn.before.iter().chain(&turn.after) {
+                if Set::CLAIMING.contains(&element.set)
+                    && self.is_contested(&element.key, turn.owner)
+                    && contested.insert(element.key.clone())
+                {
+                    self.touch_front(&element.key, &mut touched);
+                }
+            }
             for element in turn.before.iter().chain(&turn.after) {
                 if let Entry::Vacant(entry) = touched.entry((element.set, element.key.clone())) {
                     entry.insert(self.winner(element.set, &element.key));
@@ -137,9 +150,45 @@ impl Book {
         delta
     }
 
+    /// What the kernel is to have of a key. Under a front that several ask for it is all of one of them: half of each would be
+    /// answers of the one to the other's clients, and ranges that overlap, which the kernel refuses with the whole batch.
     fn winner(&self, set: Set, key: &[u8]) -> Option<Box<[u8]>> {
         let claims = self.claims.get(&(set, key.into()))?;
-        claims.winner().map(|claim| claim.data.clone())
+        let Some(front) = set.front(key) else {
+            return claims.winner().map(|claim| claim.data.clone());
+        };
+        let (rank, owner) = self.front_owner(front)?;
+        // Source ranges hold also where the same port has the front by a better right.
+        let any_rank = matches!(set, Set::Guarded | Set::Allowed);
+        let mut list = claims.list().iter();
+        let found = list.find(|claim| claim.owner == owner && (any_rank || claim.rank == rank));
+        found.map(|claim| claim.data.clone())
+    }
+
+    fn front_claims(&self, front: &[u8]) -> impl Iterator<Item = &Claim> {
+        let of = move |set| self.claims.get(&(set, front.into()));
+        Set::CLAIMING.into_iter().filter_map(of).flat_map(Claims::list)
+    }
+
+    fn front_owner(&self, front: &[u8]) -> Option<(u8, Owner)> {
+        self.front_claims(front).map(|claim| (claim.rank, claim.owner)).min()
+    }
+
+    fn is_contested(&self, front: &[u8], owner: Owner) -> bool {
+        self.front_claims(front).any(|claim| claim.owner != owner)
+    }
+
+    /// Remembers all the kernel has under a front: its owner may change.
+    fn touch_front(&self, front: &[u8], touched: &mut Touched) {
+        for set in Set::FRONTED {
+            let from = self.claims.range((set, Box::from(front))..);
+            let under = from.take_while(|((other, key), _)| *other == set && key.starts_with(front));
+            for ((_, key), _) in under {
+                if let Entry::Vacant(entry) = touched.entry((set, key.to_vec())) {
+                    entry.insert(self.winner(set, key));
+                }
+            }
+        }
     }
 
     fn claim(&mut self, owner: Owner, element: Element) {

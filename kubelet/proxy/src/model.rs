@@ -10,7 +10,7 @@ use netlink::cidr::Cidr;
 
 mod read;
 
-pub use read::{Read, ReadSlice, read_service, read_slice};
+pub use read::{Read, ReadSlice, look_at_slice, read_service, read_slice};
 
 /// A transport protocol; the value is its number on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -79,11 +79,11 @@ pub struct ServicePort {
     /// The NodePort, or 0.
     pub node_port: u16,
     /// `externalIPs`.
-    pub external_ips: Vec<IpAddr>,
+    pub external_ips: Arc<[IpAddr]>,
     /// Addresses of the load balancer whose ipMode is VIP.
-    pub load_balancer_ips: Vec<IpAddr>,
-    /// `loadBalancerSourceRanges`; empty allows all.
-    pub source_ranges: Vec<Cidr>,
+    pub load_balancer_ips: Arc<[IpAddr]>,
+    /// `loadBalancerSourceRanges`; `None` allows all, an empty list nobody.
+    pub source_ranges: Option<Arc<[Cidr]>>,
     /// `internalTrafficPolicy: Local`.
     pub internal_local: bool,
     /// `externalTrafficPolicy: Local`.
@@ -217,5 +217,33 @@ pub struct LeftOut {
     /// Why it is not used.
     pub reason: &'static str,
 }
+
+/// What of one object is not used: the first of it by name, the rest by number. An object may have a great many flaws.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Flaws {
+    /// The first.
+    pub first: Vec<LeftOut>,
+    /// How many there are besides.
+    pub more: usize,
+}
+
+impl Flaws {
+    const FIRST_MAX: usize = 16;
+    const VALUE_CHARS_MAX: usize = 128;
+
+    /// One more.
+    pub fn add(&mut self, field: &'static str, value: &str, reason: &'static str) {
+        if self.first.len() == Self::FIRST_MAX {
+            self.more += 1;
+            return;
+        }
+        self.first.push(LeftOut {
+            field,
+            value: value.chars().take(Self::VALUE_CHARS_MAX).collect(),
+            reason,
+        });
+    }
+}
+
 #[cfg(test)]
 mod tests;

@@ -124,6 +124,8 @@ impl Turn {
             let woken = tokio::select! {
                 biased;
                 () = stop.cancelled() => Woken::Stop,
+                // Before the feeds: whoever changes objects without a pause must not keep what is due from being written.
+                () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => Woken::Due,
                 changes = feeds.services.next() => {
                     self.with_worker(|worker| worker.note_services(&changes));
                     self.tell(&Notice::Changed(Changed::services(&changes)));
@@ -139,7 +141,6 @@ impl Turn {
                     settled = changed.is_ok();
                     Woken::Settings
                 }
-                () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => Woken::Due,
                 _ = check.tick() => Woken::Check,
             };
             match woken {

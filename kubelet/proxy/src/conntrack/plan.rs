@@ -85,7 +85,7 @@ impl Stale {
 
 fn frontends(served: &Served) -> impl Iterator<Item = Frontend> {
     let port = &served.port;
-    let addresses = [&port.cluster_ips, &port.external_ips, &port.load_balancer_ips];
+    let addresses: [&[IpAddr]; 3] = [&port.cluster_ips, &port.external_ips, &port.load_balancer_ips];
     let addresses = addresses.into_iter().flatten();
     let addresses = addresses.map(|address| Frontend::Address(SocketAddr::new(*address, port.port)));
     addresses.chain((port.node_port != 0).then_some(Frontend::NodePort(port.node_port)))

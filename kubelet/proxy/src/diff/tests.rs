@@ -1,6 +1,8 @@
 use super::*;
 use crate::desired::Route;
 
+mod fronts;
+
 fn element(key: u8, rank: u8, data: &[u8]) -> Element {
     Element {
         set: Set::Rejected,

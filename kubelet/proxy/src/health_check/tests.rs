@@ -20,9 +20,9 @@ fn served(service: &str, check: u16, local: usize) -> Served {
             cluster_ips: vec![],
             port: 80,
             node_port: 0,
-            external_ips: vec![],
-            load_balancer_ips: vec![],
-            source_ranges: vec![],
+            external_ips: [].into(),
+            load_balancer_ips: [].into(),
+            source_ranges: None,
             internal_local: false,
             external_local: true,
             affinity_seconds: 0,
@@ -91,21 +91,51 @@ fn answers_are_upstreams() {
     }
 }
 
-/// A port nobody has, and one that somebody has, for as long as the listener lives. Ports below the range the kernel hands out itself,
-/// on an address of our own, so that nothing else takes them in between.
-async fn ports() -> (IpAddr, u16, TcpListener) {
-    // 127.0.0.0/8 is large: a process has its own address in it.
-    let id = std::process::id().to_be_bytes();
-    let own = IpAddr::from([127, 90 | (id[1] & 7), id[2], id[3] | 1]);
-    let held = http::bind((own, 20_001).into())
-        .await
-        .expect("nobody is on this address");
-    (own, 20_000, held)
+/// Ports of an address of our own, below the range the kernel hands out itself, so that nothing else takes them in between.
+struct Ports {
+    own: IpAddr,
+    /// Nobody has it.
+    free: u16,
+    /// Somebody has it, for as long as `held` lives.
+    taken: u16,
+    held: TcpListener,
+    /// Whoever holds this port of the address may use the other two: runs at the same time get different addresses.
+    _claim: TcpListener,
+}
+
+async fn ports() -> Ports {
+    for (number, free) in (0u16..).zip((20_000..32_000).step_by(3)) {
+        let [high, low] = number.to_be_bytes();
+        let own = IpAddr::from([127, 90, high, low | 1]);
+        let (taken, claim) = (free + 1, free + 2);
+        let Ok(claim) = http::bind((own, claim).into()).await else {
+            continue;
+        };
+        // Somebody may listen on every address.
+        let probe = http::bind((own, free).into()).await;
+        let held = http::bind((own, taken).into()).await;
+        if let (Ok(_), Ok(held)) = (probe, held) {
+            return Ports {
+                own,
+                free,
+                taken,
+                held,
+                _claim: claim,
+            };
+        }
+    }
+    panic!("every port of every address is taken")
 }
 
 #[tokio::test]
 async fn servers_follow_services_and_a_taken_port_harms_nobody() {
-    let (own, free, held) = ports().await;
+    let Ports {
+        own,
+        free,
+        taken,
+        held,
+        _claim,
+    } = ports().await;
     let stop = CancellationToken::new();
     let (snapshots, seen) = watch::channel(Arc::new(Snapshot::default()));
     let (told, mut events) = mpsc::unbounded_channel();
@@ -123,7 +153,7 @@ async fn servers_follow_services_and_a_taken_port_harms_nobody() {
     // Services are served in the order of their names: once the second's failure is told the first one's server is there.
     snapshots.send_replace(snapshot(&[
         ("a", vec![served("a", free, 1)]),
-        ("b", vec![served("b", 20_001, 1)]),
+        ("b", vec![served("b", taken, 1)]),
     ]));
     let event = events.recv().await.unwrap();
     assert_eq!(
@@ -136,8 +166,8 @@ async fn servers_follow_services_and_a_taken_port_harms_nobody() {
         ),
         ("FailedToStartServiceHealthcheck", "Listen", "Service", "b", true)
     );
-    let begins = "node n1 failed to start healthcheck \"shop/b\" on port 20001: listen tcp ";
-    assert!(event.note.starts_with(begins), "{}", event.note);
+    let begins = format!("node n1 failed to start healthcheck \"shop/b\" on port {taken}: listen tcp ");
+    assert!(event.note.starts_with(&begins), "{}", event.note);
     let (code, body) = get(free).await;
     assert!(code == 200 && body.contains("\"localEndpoints\": 1"), "{body}");
 
@@ -145,13 +175,13 @@ async fn servers_follow_services_and_a_taken_port_harms_nobody() {
     drop(held);
     snapshots.send_replace(snapshot(&[
         ("a", vec![served("a", free, 0)]),
-        ("b", vec![served("b", 20_001, 3)]),
-        ("c", vec![served("c", 20_001, 3)]),
+        ("b", vec![served("b", taken, 3)]),
+        ("c", vec![served("c", taken, 3)]),
     ]));
     let event = events.recv().await.unwrap();
     assert_eq!(event.name, "c", "it is b's now, and the failure of b is not told twice");
     assert_eq!(get(free).await.0, 503);
-    assert!(get(20_001).await.1.contains("\"localEndpoints\": 3"));
+    assert!(get(taken).await.1.contains("\"localEndpoints\": 3"));
 
     // Whoever goes frees its port for another.
     snapshots.send_replace(snapshot(&[

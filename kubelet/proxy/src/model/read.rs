@@ -1,21 +1,29 @@
 //! From the API's objects to ports and endpoints. What cannot be served is left out and named, never guessed.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Service, ServiceSpec};
 use k8s_openapi::api::discovery::v1::{Endpoint as ApiEndpoint, EndpointSlice};
 use netlink::cidr::Cidr;
 
-use super::{Endpoint, LeftOut, PortName, Protocol, ServiceName, ServicePort};
+use super::{Endpoint, Flaws, PortName, Protocol, ServiceName, ServicePort};
 
 /// Marks a Service another proxy serves, or a slice of a headless one (contract controlplane.md §13).
 const PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
 const HEADLESS: &str = "service.kubernetes.io/headless";
+const ADDRESSES: &str = "endpoints.addresses";
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 /// The API's default of `sessionAffinityConfig.clientIP.timeoutSeconds`.
 const AFFINITY_SECONDS: u32 = 10_800;
 /// The API's bound of it: one day.
 const AFFINITY_SECONDS_MAX: u32 = 86_400;
+/// How much of one Service is served, where the API sets no bound: addresses of each of its lists; source ranges; fronts, which
+/// are its ports times its addresses; elements for source ranges, which are its ports times balancers' addresses times ranges.
+const ADDRESSES_MAX: usize = 256;
+const SOURCE_RANGES_MAX: usize = 1_000;
+const FRONTS_MAX: usize = 10_000;
+const ALLOWED_MAX: usize = 100_000;
 
 /// What a Service says to the proxy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,7 +31,7 @@ pub struct Read {
     /// Its ports; none for a Service the proxy does not serve.
     pub ports: Vec<ServicePort>,
     /// What is not used.
-    pub left_out: Vec<LeftOut>,
+    pub left_out: Flaws,
 }
 
 /// Reads a Service. Headless ones, those of type ExternalName and those of another proxy have no ports here.
@@ -34,7 +42,7 @@ pub fn read_service(service: &Service) -> Read {
     };
     let foreign = labelled.is_some_and(|labels| labels.contains_key(PROXY_NAME));
     let by_name = spec.type_.as_deref() == Some("ExternalName");
-    let mut left_out = Vec::new();
+    let mut left_out = Flaws::default();
     let cluster_ips = cluster_ips(spec, &mut left_out);
     if foreign || by_name || cluster_ips.is_empty() {
         return Read {
@@ -43,17 +51,24 @@ pub fn read_service(service: &Service) -> Read {
         };
     }
     let shared = Shared::read(service, spec, cluster_ips, &mut left_out);
+    let ports_max = shared.ports_max();
     let mut ports: Vec<ServicePort> = Vec::new();
     for port in spec.ports.iter().flatten() {
         let protocol = port.protocol.as_deref().unwrap_or_default();
         let (Some(protocol), Some(number)) = (Protocol::read(protocol), port_number(port.port)) else {
-            left_out.push(LeftOut {
-                field: "spec.ports",
-                value: format!("{}/{protocol}", port.port),
-                reason: "no port of a protocol that is served",
-            });
+            let value = format!("{}/{protocol}", port.port);
+            left_out.add("spec.ports", &value, "no port of a protocol that is served");
             continue;
         };
+        if ports.len() == ports_max {
+            let value = format!("{number}/{}", protocol.name());
+            left_out.add(
+                "spec.ports",
+                &value,
+                "too many ports for a Service with so many addresses",
+            );
+            continue;
+        }
         let node_port = port.node_port.and_then(port_number).unwrap_or(0);
         ports.push(shared.port(port.name.clone().unwrap_or_default(), protocol, number, node_port));
     }
@@ -66,7 +81,7 @@ struct Shared {
 }
 
 impl Shared {
-    fn read(service: &Service, spec: &ServiceSpec, cluster_ips: Vec<IpAddr>, left_out: &mut Vec<LeftOut>) -> Self {
+    fn read(service: &Service, spec: &ServiceSpec, cluster_ips: Vec<IpAddr>, left_out: &mut Flaws) -> Self {
         let kind = spec.type_.as_deref().unwrap_or("ClusterIP");
         let external_ips = addresses("spec.externalIPs", spec.external_ips.iter().flatten(), left_out);
         let external_local = spec.external_traffic_policy.as_deref() == Some("Local")
@@ -85,7 +100,7 @@ impl Shared {
             cluster_ips,
             port: 0,
             node_port: 0,
-            external_ips,
+            external_ips: external_ips.into(),
             load_balancer_ips: load_balancer_ips(service, left_out),
             source_ranges: source_ranges(spec, left_out),
             internal_local: spec.internal_traffic_policy.as_deref() == Some("Local"),
@@ -94,6 +109,16 @@ impl Shared {
             health_check_node_port: health,
         };
         Self { template }
+    }
+
+    /// How many ports are served.
+    fn ports_max(&self) -> usize {
+        let of = &self.template;
+        let balancer = of.load_balancer_ips.len();
+        // And the NodePort.
+        let fronts = of.cluster_ips.len() + of.external_ips.len() + balancer + 1;
+        let allowed = of.source_ranges.as_ref().map_or(0, |ranges| ranges.len() * balancer);
+        (FRONTS_MAX / fronts).min(ALLOWED_MAX / allowed.max(1)).max(1)
     }
 
     fn port(&self, name: String, protocol: Protocol, port: u16, node_port: u16) -> ServicePort {
@@ -120,7 +145,7 @@ fn affinity_seconds(spec: &ServiceSpec) -> u32 {
     seconds.unwrap_or(AFFINITY_SECONDS).clamp(1, AFFINITY_SECONDS_MAX)
 }
 
-fn cluster_ips(spec: &ServiceSpec, left_out: &mut Vec<LeftOut>) -> Vec<IpAddr> {
+fn cluster_ips(spec: &ServiceSpec, left_out: &mut Flaws) -> Vec<IpAddr> {
     let list = spec.cluster_ips.as_ref().filter(|list| !list.is_empty());
     let texts = list.into_iter().flatten().chain(spec.cluster_ip.iter());
     let texts = texts.filter(|text| !text.is_empty() && *text != "None");
@@ -133,50 +158,45 @@ fn cluster_ips(spec: &ServiceSpec, left_out: &mut Vec<LeftOut>) -> Vec<IpAddr> {
     found
 }
 
-fn load_balancer_ips(service: &Service, left_out: &mut Vec<LeftOut>) -> Vec<IpAddr> {
+fn load_balancer_ips(service: &Service, left_out: &mut Flaws) -> Arc<[IpAddr]> {
     let status = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
     let ingress = status.and_then(|status| status.ingress.as_ref()).into_iter().flatten();
     let texts = ingress
         .filter(|ingress| ingress.ip_mode.as_deref().unwrap_or("VIP") == "VIP")
         .filter_map(|ingress| ingress.ip.as_ref())
         .filter(|text| !text.is_empty());
-    addresses("status.loadBalancer.ingress.ip", texts, left_out)
+    addresses("status.loadBalancer.ingress.ip", texts, left_out).into()
 }
 
-/// Ranges may have white space around them: the API lets it pass.
-fn source_ranges(spec: &ServiceSpec, left_out: &mut Vec<LeftOut>) -> Vec<Cidr> {
+/// Ranges may have white space around them: the API lets it pass. What is left out lets nobody in; so does a list of nothing else.
+fn source_ranges(spec: &ServiceSpec, left_out: &mut Flaws) -> Option<Arc<[Cidr]>> {
+    const FIELD: &str = "spec.loadBalancerSourceRanges";
+    let texts = spec.load_balancer_source_ranges.as_ref()?;
+    if texts.is_empty() {
+        return None;
+    }
     let mut found = Vec::new();
-    for text in spec.load_balancer_source_ranges.iter().flatten() {
+    for text in texts {
         match Cidr::parse(text.trim()) {
+            Ok(_) if found.len() == SOURCE_RANGES_MAX => left_out.add(FIELD, text, "more ranges than are served"),
             Ok(range) => found.push(range.network()),
-            Err(_) => left_out.push(LeftOut {
-                field: "spec.loadBalancerSourceRanges",
-                value: text.clone(),
-                reason: "no network",
-            }),
+            Err(_) => left_out.add(FIELD, text, "no network"),
         }
     }
     found.sort_unstable();
     found.dedup();
-    found
+    Some(found.into())
 }
 
 /// The usable addresses of a field, each once.
-fn addresses<'a>(
-    field: &'static str,
-    texts: impl Iterator<Item = &'a String>,
-    left_out: &mut Vec<LeftOut>,
-) -> Vec<IpAddr> {
+fn addresses<'a>(field: &'static str, texts: impl Iterator<Item = &'a String>, left_out: &mut Flaws) -> Vec<IpAddr> {
     let mut found = Vec::new();
     for text in texts {
         match usable(text) {
             Ok(address) if found.contains(&address) => {}
+            Ok(_) if found.len() == ADDRESSES_MAX => left_out.add(field, text, "more addresses than are served"),
             Ok(address) => found.push(address),
-            Err(reason) => left_out.push(LeftOut {
-                field,
-                value: text.clone(),
-                reason,
-            }),
+            Err(reason) => left_out.add(field, text, reason),
         }
     }
     found
@@ -203,84 +223,88 @@ fn usable(text: &str) -> Result<IpAddr, &'static str> {
 pub struct ReadSlice {
     /// The Service; `None` when the slice is nobody's, or another proxy's.
     pub service: Option<ServiceName>,
-    /// Endpoints by port name and protocol.
-    pub ports: Vec<(String, Protocol, Vec<Endpoint>)>,
+    /// Endpoints, each once however many ports there are; their own port is 0.
+    pub endpoints: Vec<Endpoint>,
+    /// Name, protocol and number of the ports each of them has.
+    pub ports: Vec<(String, Protocol, u16)>,
     /// What is not used.
-    pub left_out: Vec<LeftOut>,
+    pub left_out: Flaws,
 }
 
 /// Reads a slice as node `node_name` sees it.
 pub fn read_slice(slice: &EndpointSlice, node_name: &str) -> ReadSlice {
-    let labels = slice.metadata.labels.as_ref();
-    let has = |label: &str| labels.is_some_and(|labels| labels.contains_key(label));
-    let name = labels
-        .and_then(|labels| labels.get(SERVICE_NAME))
-        .filter(|name| !name.is_empty());
-    let Some(name) = name.filter(|_| !has(PROXY_NAME) && !has(HEADLESS)) else {
-        return ReadSlice::default();
-    };
-    let mut left_out = Vec::new();
-    if !matches!(slice.address_type.as_str(), "IPv4" | "IPv6") {
-        return ReadSlice::default();
-    }
-    let v4 = slice.address_type == "IPv4";
-    let mut endpoints = Vec::new();
-    for endpoint in slice.endpoints.iter().flatten() {
-        match endpoint_address(endpoint, v4) {
-            Ok(address) => endpoints.push((address, endpoint)),
-            Err((value, reason)) => left_out.push(LeftOut {
-                field: "endpoints.addresses",
-                value,
-                reason,
-            }),
-        }
-    }
-    let mut ports = Vec::new();
-    for port in slice.ports.iter().flatten() {
-        let protocol = Protocol::read(port.protocol.as_deref().unwrap_or_default());
-        let (Some(protocol), Some(number)) = (protocol, port.port.and_then(port_number)) else {
-            left_out.push(LeftOut {
-                field: "ports",
-                value: port.name.clone().unwrap_or_default(),
-                reason: "no port of a protocol that is served",
-            });
-            continue;
-        };
-        let made = endpoints
-            .iter()
-            .map(|(ip, endpoint)| make(*ip, number, endpoint, node_name));
-        ports.push((port.name.clone().unwrap_or_default(), protocol, made.collect()));
-    }
+    let (mut endpoints, mut ports) = (Vec::new(), Vec::new());
+    let (service, left_out) = walk(
+        slice,
+        &mut |ip, endpoint| endpoints.push(make(ip, endpoint, node_name)),
+        &mut |name, protocol, number| ports.push((name.to_owned(), protocol, number)),
+    );
     ReadSlice {
-        service: Some(ServiceName::new(
-            slice.metadata.namespace.clone().unwrap_or_default(),
-            name.clone(),
-        )),
+        service,
+        endpoints,
         ports,
         left_out,
     }
 }
 
-/// All addresses of an endpoint are one and the same; the first counts.
-fn endpoint_address(endpoint: &ApiEndpoint, v4: bool) -> Result<IpAddr, (String, &'static str)> {
-    let text = endpoint.addresses.first().cloned().unwrap_or_default();
-    match usable(&text) {
-        Ok(address) if address.is_ipv4() == v4 => Ok(address),
-        Ok(_) => Err((text, "an address of another family than the slice's")),
-        Err(reason) => Err((text, reason)),
-    }
+/// Whose a slice is, and what of it is not used: as [`read_slice`], without making the endpoints.
+pub fn look_at_slice(slice: &EndpointSlice) -> (Option<ServiceName>, Flaws) {
+    walk(slice, &mut |_, _| {}, &mut |_, _, _| {})
 }
 
-fn make(ip: IpAddr, port: u16, endpoint: &ApiEndpoint, node_name: &str) -> Endpoint {
+/// Goes over the endpoints and the ports of a slice that are used.
+fn walk(
+    slice: &EndpointSlice,
+    on_endpoint: &mut dyn FnMut(IpAddr, &ApiEndpoint),
+    on_port: &mut dyn FnMut(&str, Protocol, u16),
+) -> (Option<ServiceName>, Flaws) {
+    let mut left_out = Flaws::default();
+    let v4 = slice.address_type == "IPv4";
+    let service = service_of(slice).filter(|_| v4 || slice.address_type == "IPv6");
+    if service.is_none() {
+        return (service, left_out);
+    }
+    for endpoint in slice.endpoints.iter().flatten() {
+        // All addresses of an endpoint are one and the same; the first counts.
+        let text = endpoint.addresses.first().map_or("", String::as_str);
+        match usable(text) {
+            Ok(address) if address.is_ipv4() == v4 => on_endpoint(address, endpoint),
+            Ok(_) => left_out.add(ADDRESSES, text, "an address of another family than the slice's"),
+            Err(reason) => left_out.add(ADDRESSES, text, reason),
+        }
+    }
+    for port in slice.ports.iter().flatten() {
+        let name = port.name.as_deref().unwrap_or_default();
+        let protocol = Protocol::read(port.protocol.as_deref().unwrap_or_default());
+        match (protocol, port.port.and_then(port_number)) {
+            (Some(protocol), Some(number)) => on_port(name, protocol, number),
+            _ => left_out.add("ports", name, "no port of a protocol that is served"),
+        }
+    }
+    (service, left_out)
+}
+
+fn service_of(slice: &EndpointSlice) -> Option<ServiceName> {
+    let labels = slice.metadata.labels.as_ref()?;
+    let foreign = [PROXY_NAME, HEADLESS].iter().any(|label| labels.contains_key(*label));
+    let name = labels.get(SERVICE_NAME).filter(|name| !name.is_empty() && !foreign)?;
+    Some(ServiceName::new(
+        slice.metadata.namespace.clone().unwrap_or_default(),
+        name.clone(),
+    ))
+}
+
+fn make(ip: IpAddr, endpoint: &ApiEndpoint, node_name: &str) -> Endpoint {
     let conditions = endpoint.conditions.as_ref();
     let ready = conditions.and_then(|conditions| conditions.ready).unwrap_or(true);
     let hints = endpoint.hints.as_ref();
     let zones = hints.and_then(|hints| hints.for_zones.as_ref()).into_iter().flatten();
     let nodes = hints.and_then(|hints| hints.for_nodes.as_ref()).into_iter().flatten();
     Endpoint {
-        address: SocketAddr::new(ip, port),
+        address: SocketAddr::new(ip, 0),
         ready,
-        serving: conditions.and_then(|conditions| conditions.serving).unwrap_or(ready),
+        // The API: nil is to be read as true, whatever `ready` says.
+        serving: conditions.and_then(|conditions| conditions.serving).unwrap_or(true),
         terminating: conditions
             .and_then(|conditions| conditions.terminating)
             .unwrap_or(false),

@@ -28,13 +28,17 @@ fn a_service_is_read_whole() {
         (80, 30080, Protocol::Tcp)
     );
     assert_eq!(port.cluster_ips.len(), 2);
-    assert_eq!(port.external_ips, ["192.0.2.1".parse::<IpAddr>().unwrap()]);
-    assert_eq!(port.load_balancer_ips, ["203.0.113.1".parse::<IpAddr>().unwrap()]);
-    assert_eq!(port.source_ranges, [Cidr::parse("198.51.100.0/24").unwrap()]);
+    assert_eq!(*port.external_ips, ["192.0.2.1".parse::<IpAddr>().unwrap()]);
+    assert_eq!(*port.load_balancer_ips, ["203.0.113.1".parse::<IpAddr>().unwrap()]);
+    assert_eq!(
+        port.source_ranges,
+        Some([Cidr::parse("198.51.100.0/24").unwrap()].into())
+    );
     assert!(port.internal_local && port.external_local);
     assert_eq!((port.affinity_seconds, port.health_check_node_port), (10_800, 31_000));
     let left: Vec<(&str, &str)> = read
         .left_out
+        .first
         .iter()
         .map(|left| (left.field, left.value.as_str()))
         .collect();
@@ -46,6 +50,51 @@ fn a_service_is_read_whole() {
             ("spec.ports", "7/DCCP")
         ]
     );
+}
+
+#[test]
+fn what_one_service_may_ask_for_is_bounded() {
+    let many = |count: usize, text: &dyn Fn(usize) -> String| -> Vec<String> { (0..count).map(text).collect() };
+    let host = |number: usize| format!("192.0.{}.{}", number / 200, number % 200 + 1);
+    let ports: Vec<_> = (1..=3_000)
+        .map(|port| json!({"name": format!("p{port}"), "port": port}))
+        .collect();
+    let spec = |addresses: usize, ranges: usize| {
+        let mut made = service(
+            json!({"type": "LoadBalancer", "clusterIP": "10.0.0.1", "externalIPs": many(addresses, &host),
+            "loadBalancerSourceRanges": many(ranges, &|number| host(number) + "/32"), "ports": ports}),
+        );
+        let ingress: Vec<_> = many(addresses, &host).into_iter().map(|ip| json!({"ip": ip})).collect();
+        made.status = serde_json::from_value(json!({"loadBalancer": {"ingress": ingress}})).unwrap();
+        read_service(&made)
+    };
+    for (addresses, ranges, ports) in [(1, 0, 2_500), (300, 0, 19), (1, 1_100, 100), (300, 1_100, 1)] {
+        let read = spec(addresses, ranges);
+        let port = &read.ports[0];
+        assert_eq!(read.ports.len(), ports, "{addresses} {ranges}");
+        assert!(port.external_ips.len() <= 256 && port.load_balancer_ips.len() <= 256);
+        assert!(port.source_ranges.as_ref().map_or(0, |list| list.len()) <= 1_000);
+        let left = 3_000 - ports + 2 * addresses.saturating_sub(256) + ranges.saturating_sub(1_000);
+        assert_eq!((read.left_out.first.len(), read.left_out.more), (16, left - 16));
+    }
+}
+
+#[test]
+fn source_ranges_that_cannot_be_read_let_nobody_in() {
+    for (ranges, expected) in [
+        (json!([]), None),
+        (json!(null), None),
+        (json!(["x"]), Some(0)),
+        (json!(["x", "10.0.0.0/8"]), Some(1)),
+    ] {
+        let spec = json!({"clusterIP": "10.0.0.1", "loadBalancerSourceRanges": ranges, "ports": [{"port": 80}]});
+        let read = read_service(&service(spec));
+        assert_eq!(
+            read.ports[0].source_ranges.as_ref().map(|list| list.len()),
+            expected,
+            "{ranges}"
+        );
+    }
 }
 
 #[test]
@@ -92,9 +141,8 @@ fn endpoints_are_read_with_conditions_and_hints() {
         "n1",
     );
     assert_eq!(read.service, Some(ServiceName::new("ns", "web")));
-    assert_eq!(read.ports.len(), 1);
-    let (name, protocol, endpoints) = &read.ports[0];
-    assert_eq!((name.as_str(), *protocol), ("http", Protocol::Tcp));
+    assert_eq!(read.ports, [("http".to_owned(), Protocol::Tcp, 8080)]);
+    let endpoints = &read.endpoints;
     let states: Vec<_> = endpoints
         .iter()
         .map(|e| (e.address.to_string(), e.ready, e.serving, e.terminating, e.local))
@@ -102,17 +150,32 @@ fn endpoints_are_read_with_conditions_and_hints() {
     assert_eq!(
         states,
         [
-            ("10.1.0.1:8080".into(), true, true, false, true),
-            ("10.1.0.2:8080".into(), false, true, true, false),
-            ("10.1.0.3:8080".into(), false, false, false, false),
+            ("10.1.0.1:0".into(), true, true, false, true),
+            ("10.1.0.2:0".into(), false, true, true, false),
+            ("10.1.0.3:0".into(), false, true, false, false),
         ]
     );
     assert_eq!(
         (&endpoints[0].zone_hints[..], &endpoints[0].node_hints[..]),
         (&["z".to_owned()][..], &["n1".to_owned()][..])
     );
-    let left: Vec<&str> = read.left_out.iter().map(|left| left.value.as_str()).collect();
+    let left: Vec<&str> = read.left_out.first.iter().map(|left| left.value.as_str()).collect();
     assert_eq!(left, ["127.0.0.1", "fd00::1", "pod.example"]);
+}
+
+#[test]
+fn the_endpoints_of_a_slice_are_made_once_and_its_flaws_are_counted() {
+    let endpoints: Vec<_> = (0..1_000)
+        .map(|number| json!({"addresses": [format!("{}.1.{}.{}", if number < 900 { 10 } else { 127 }, number / 250, number % 250)]}))
+        .collect();
+    let ports: Vec<_> = (1..=20_000)
+        .map(|port| json!({"name": format!("p{port}"), "port": port}))
+        .collect();
+    let slice = slice(json!({"endpoints": endpoints, "ports": ports}));
+    let read = read_slice(&slice, "n1");
+    assert_eq!((read.endpoints.len(), read.ports.len()), (900, 20_000));
+    assert_eq!((read.left_out.first.len(), read.left_out.more), (16, 84));
+    assert_eq!(look_at_slice(&slice), (read.service, read.left_out));
 }
 
 #[test]

@@ -77,12 +77,12 @@ prop_compose! {
             cluster_ips: vec![address(v4, 0, service)],
             port: 80,
             node_port: if flags[0] { 30_000 + u16::from(service) } else { 0 },
-            external_ips: if flags[1] { vec![address(v4, 1, service)] } else { Vec::new() },
-            load_balancer_ips: if flags[2] { vec![address(v4, 2, service)] } else { Vec::new() },
+            external_ips: if flags[1] { [address(v4, 1, service)].into() } else { [].into() },
+            load_balancer_ips: if flags[2] { [address(v4, 2, service)].into() } else { [].into() },
             source_ranges: match (flags[3], flags[4]) {
-                (false, _) => Vec::new(),
-                (true, false) => vec![net(v4, ["10.1.9.0/24", "fd00:1::900/120"])],
-                (true, true) => vec![net(v4, ["10.1.0.0/23", "fd00:1::/119"])],
+                (false, _) => None,
+                (true, false) => Some([net(v4, ["10.1.9.0/24", "fd00:1::900/120"])].into()),
+                (true, true) => Some([net(v4, ["10.1.0.0/23", "fd00:1::/119"])].into()),
             },
             internal_local: flags[5],
             external_local: flags[6],
@@ -183,11 +183,16 @@ fn expected(ports: &[Served], settings: &Settings, v4: bool, packet: &Packet) ->
     {
         let (port, choice) = (&served.port, served.choice(v4));
         let is_balancer = port.load_balancer_ips.contains(&target.ip()) && target.port() == port.port;
-        let mut ranges = port.source_ranges.clone();
+        let mut ranges: Vec<Cidr> = port
+            .source_ranges
+            .iter()
+            .flat_map(|list| list.iter())
+            .copied()
+            .collect();
         if ranges.iter().any(|range| range.contains(&ip(v4, NODE))) {
             ranges.extend(port.load_balancer_ips.iter().map(|ip| Cidr::host(*ip)));
         }
-        if is_balancer && !ranges.is_empty() && !ranges.iter().any(|range| range.contains(&packet.source)) {
+        if is_balancer && port.source_ranges.is_some() && !ranges.iter().any(|range| range.contains(&packet.source)) {
             return of(Outcome::Dropped);
         }
         if port.cluster_ips.contains(&target.ip()) && target.port() == port.port {

@@ -11,10 +11,12 @@ use netlink::nft::Error;
 
 use super::Sources;
 use crate::apply::Kernel;
-use crate::choose::{Here, choose};
+use crate::choose::{Here, choose_at};
 use crate::diff::Delta;
 use crate::ledger::{Changes, Deltas, Ledger};
-use crate::model::{Endpoint, LeftOut, Served, ServiceName, Snapshot, read_service, read_slice};
+use crate::model::{
+    Flaws, Protocol, ReadSlice, Served, ServiceName, ServicePort, Snapshot, look_at_slice, read_service, read_slice,
+};
 use crate::rules::Writer;
 use crate::settings::Settings;
 
@@ -70,9 +72,9 @@ impl Worker {
 
     pub(super) fn note_slices(&mut self, changes: &[Change<EndpointSlice>]) {
         for change in changes {
-            let read = |slice: &Option<Arc<EndpointSlice>>| slice.as_ref().map(|slice| read_slice(slice, ""));
-            let (old, new) = (read(&change.old), read(&change.new));
-            if let Some(service) = old.as_ref().and_then(|old| old.service.clone()) {
+            let look = |slice: &Option<Arc<EndpointSlice>>| slice.as_ref().map(|slice| look_at_slice(slice)).unzip();
+            let ((old_service, old), (new_service, new)) = (look(&change.old), look(&change.new));
+            if let Some(service) = old_service.flatten() {
                 if let Some(slices) = self.slices.get_mut(&service) {
                     slices.remove(&change.key);
                     if slices.is_empty() {
@@ -81,15 +83,14 @@ impl Worker {
                 }
                 self.dirty.insert(service);
             }
-            if let Some(service) = new.as_ref().and_then(|new| new.service.clone()) {
+            if let Some(service) = new_service.flatten() {
                 self.slices
                     .entry(service.clone())
                     .or_default()
                     .insert(change.key.clone());
                 self.dirty.insert(service);
             }
-            let left_out = |read: Option<crate::model::ReadSlice>| read.map(|read| read.left_out);
-            warn("EndpointSlice", &change.key, left_out(old), left_out(new));
+            warn("EndpointSlice", &change.key, old, new);
         }
     }
 
@@ -171,18 +172,29 @@ impl Worker {
         };
         let keys = self.slices.get(&name).into_iter().flatten();
         let slices = keys.filter_map(|key| self.sources.slices.get_key(key));
-        let of_ports: Vec<_> = slices.flat_map(|slice| read_slice(&slice, here.node).ports).collect();
-        let served = ports.into_iter().map(|port| {
-            let same = |name: &str, protocol| *name == port.name.port && protocol == port.name.protocol;
-            let endpoints: Vec<&Endpoint> = of_ports
-                .iter()
-                .filter(|(name, protocol, _)| same(name, *protocol))
-                .flat_map(|(_, _, endpoints)| endpoints)
-                .collect();
-            choose(port, endpoints.into_iter(), here)
-        });
-        (name, Some(served.collect()))
+        let slices: Vec<ReadSlice> = slices.map(|slice| read_slice(&slice, here.node)).collect();
+        (name, Some(serve(ports, &slices, here)))
     }
+}
+
+/// Chooses the endpoints of each port of a Service.
+fn serve(ports: Vec<ServicePort>, slices: &[ReadSlice], here: Here<'_>) -> Arc<[Served]> {
+    let mut by_port: BTreeMap<(&str, Protocol), Vec<(u16, &ReadSlice)>> = BTreeMap::new();
+    for slice in slices {
+        for (name, protocol, number) in &slice.ports {
+            by_port.entry((name, *protocol)).or_default().push((*number, slice));
+        }
+    }
+    let served = ports.into_iter().map(|port| {
+        let name = port.name.port.clone();
+        let found = by_port.get(&(name.as_str(), port.name.protocol));
+        let endpoints = found.into_iter().flatten().flat_map(|(number, slice)| {
+            let each = slice.endpoints.iter();
+            each.map(|endpoint| (*number, endpoint))
+        });
+        choose_at(port, endpoints, here)
+    });
+    served.collect()
 }
 
 fn by_writer(deltas: Deltas, settings: &Settings) -> Vec<(Writer<'_>, Delta)> {
@@ -191,9 +203,15 @@ fn by_writer(deltas: Deltas, settings: &Settings) -> Vec<(Writer<'_>, Delta)> {
 }
 
 /// Names what is newly left out of an object.
-fn warn(kind: &str, key: &Key, old: Option<Vec<LeftOut>>, new: Option<Vec<LeftOut>>) {
-    let old = old.unwrap_or_default();
-    for left in new.unwrap_or_default().iter().filter(|left| !old.contains(left)) {
+fn warn(kind: &str, key: &Key, old: Option<Flaws>, new: Option<Flaws>) {
+    let (old, new) = (old.unwrap_or_default(), new.unwrap_or_default());
+    if new.more > old.more {
+        tracing::warn!(kind, object = %key, more = new.more, "left out, besides what is named");
+    }
+    for left in new.first.iter().filter(|left| !old.first.contains(left)) {
         tracing::warn!(kind, object = %key, field = left.field, value = left.value, reason = left.reason, "left out");
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -78,7 +78,7 @@ fn a_cluster_ip_leads_to_every_endpoint_in_both_families() {
 fn without_endpoints_connections_are_refused() {
     let net = Net::new(1);
     let proxy_port = ServicePort {
-        external_ips: vec!["203.0.113.9".parse().unwrap()],
+        external_ips: ["203.0.113.9".parse().unwrap()].into(),
         ..web()
     };
     let mut proxy = Proxy::start(&net.node, settings(), &[served(proxy_port.clone(), &[])]);
@@ -161,7 +161,7 @@ fn local_policy_keeps_the_client_address() {
     let _servers = servers(&net);
     let local = ServicePort {
         external_local: true,
-        external_ips: vec!["203.0.113.9".parse().unwrap()],
+        external_ips: ["203.0.113.9".parse().unwrap()].into(),
         ..web()
     };
     let endpoints = [endpoint(v4(1), true), endpoint(v4(2), false)];
@@ -206,8 +206,8 @@ fn source_ranges_guard_a_load_balancer() {
     let _servers = servers(&net);
     let guarded = |range: &str| {
         let port = ServicePort {
-            load_balancer_ips: vec!["203.0.113.1".parse().unwrap()],
-            source_ranges: vec![Cidr::parse(range).unwrap(), Cidr::parse("198.51.100.0/24").unwrap()],
+            load_balancer_ips: ["203.0.113.1".parse().unwrap()].into(),
+            source_ranges: Some([Cidr::parse(range).unwrap(), Cidr::parse("198.51.100.0/24").unwrap()].into()),
             ..web()
         };
         served(port, &[endpoint(v4(1), true)])
@@ -218,6 +218,34 @@ fn source_ranges_guard_a_load_balancer() {
     assert!(proxy.change(&[guarded("192.0.2.0/24")]));
     unanswered(client, at("203.0.113.1:80"), at("10.1.1.2:8080"));
     assert!(tcp(client, node_port(0)).is_ok(), "NodePorts are not guarded");
+}
+
+/// The kernel refuses ranges that overlap, with all that is written together with them.
+#[test]
+fn overlapping_source_ranges_of_two_services_harm_nobody() {
+    let net = Net::new(2);
+    let _servers = servers(&net);
+    let balanced = |name: &str, cluster_ip: &str, range: &str| {
+        let port = ServicePort {
+            load_balancer_ips: ["203.0.113.1".parse().unwrap()].into(),
+            source_ranges: Some([Cidr::parse(range).unwrap()].into()),
+            ..port(name, Protocol::Tcp, &[cluster_ip])
+        };
+        served(port, &[endpoint(v4(1), true)])
+    };
+    let one = balanced("one", "10.96.0.21", "10.1.0.0/24");
+    let two = balanced("two", "10.96.0.22", "10.1.0.0/16");
+    let client = &net.neighbours[0];
+    // Together, and one after the other in both orders.
+    let both = [one.clone(), two.clone()];
+    let _proxy = Proxy::start(&net.node, settings(), &both);
+    assert!(tcp(client, at("203.0.113.1:80")).is_ok());
+    for (first, second) in [(&one, &two), (&two, &one)] {
+        let mut proxy = Proxy::start(&net.node, settings(), std::slice::from_ref(first));
+        assert!(proxy.change(std::slice::from_ref(second)));
+        assert!(tcp(client, at("203.0.113.1:80")).is_ok());
+        assert!(tcp(client, at("10.96.0.21:80")).is_ok() && tcp(client, at("10.96.0.22:80")).is_ok());
+    }
 }
 
 #[test]

@@ -1,0 +1,45 @@
+use super::*;
+use serde_json::json;
+
+fn slice(name: &str, address: &str, ports: serde_json::Value) -> ReadSlice {
+    let slice = serde_json::from_value(json!({
+        "metadata": {"namespace": "ns", "name": name, "labels": {"kubernetes.io/service-name": "web"}},
+        "addressType": "IPv4", "endpoints": [{"addresses": [address]}], "ports": ports,
+    }));
+    read_slice(&slice.unwrap(), "n1")
+}
+
+/// Each port has the endpoints of its name and protocol, at the number each slice gives for it.
+#[test]
+fn ports_find_their_endpoints() {
+    let service = serde_json::from_value(
+        json!({"metadata": {"namespace": "ns", "name": "web"}, "spec": {"clusterIP": "10.96.0.1",
+        "ports": [{"name": "a", "port": 80}, {"name": "b", "port": 53}, {"name": "b", "port": 53, "protocol": "UDP"},
+                  {"name": "c", "port": 9}]}}),
+    );
+    let slices = [
+        slice(
+            "one",
+            "10.1.0.1",
+            json!([{"name": "a", "port": 8080}, {"name": "b", "port": 5353, "protocol": "UDP"}]),
+        ),
+        slice(
+            "two",
+            "10.1.0.2",
+            json!([{"name": "a", "port": 9090}, {"name": "b", "port": 5354}]),
+        ),
+    ];
+    let here = Here { node: "n1", zone: "" };
+    let served = serve(read_service(&service.unwrap()).ports, &slices, here);
+    let found: Vec<Vec<String>> = served
+        .iter()
+        .map(|served| served.endpoints().iter().map(ToString::to_string).collect())
+        .collect();
+    let expected: [&[&str]; 4] = [
+        &["10.1.0.1:8080", "10.1.0.2:9090"],
+        &["10.1.0.2:5354"],
+        &["10.1.0.1:5353"],
+        &[],
+    ];
+    assert_eq!(found, expected);
+}
