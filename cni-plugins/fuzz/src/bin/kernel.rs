@@ -2,9 +2,9 @@
 
 #![no_main]
 
-use netlink::{address, codec, link, route};
-use netlink::nft::expression;
 use libfuzzer_sys::fuzz_target;
+use netlink::nft::expression;
+use netlink::{address, codec, link, route};
 
 fuzz_target!(|bytes: &[u8]| {
     for message in codec::messages(bytes) {

@@ -44,3 +44,53 @@ fn series_have_corednss_names() {
     metrics.render(&mut text);
     assert!(!text.contains("192.0.2.1"));
 }
+
+/// What the contract's list says of a name: type, labels and buckets.
+#[test]
+fn the_list_has_every_series() {
+    let metrics = Metrics::default();
+    metrics.name_zone("cluster.local.");
+    let way = Way { tcp: true, v6: true };
+    metrics.request(Source::Cluster, way, kind::AAAA, 40, true);
+    metrics.response(Source::Cluster, way, rcode::NO_ERROR, 120, Duration::from_micros(300));
+    metrics.cache(Some(Sort::Success));
+    metrics.cached(1, 1, 1);
+    metrics.asked("192.0.2.1:53".parse().unwrap(), Some(0), Duration::from_millis(3));
+    let mut text = String::new();
+    metrics.render(&mut text);
+    let mut declared: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect();
+    let list = include_str!("../../../../tests/metrics.tsv");
+    for row in list.lines().filter(|line| line.contains("\tcoredns_")) {
+        let [_, name, of_type, _, labels, buckets, _] =
+            <[&str; 7]>::try_from(row.split('\t').collect::<Vec<_>>()).unwrap();
+        let there = declared.iter().position(|line| *line == format!("{name} {of_type}"));
+        declared.remove(there.unwrap_or_else(|| panic!("{name} {of_type} in {text}")));
+        let of_name = |line: &&str| {
+            let rest = line.strip_prefix(name).unwrap_or("-");
+            rest.starts_with(['{', ' ']) || (of_type == "histogram" && rest.starts_with("_bucket"))
+        };
+        let samples: Vec<&str> = text.lines().filter(of_name).collect();
+        assert!(!samples.is_empty(), "{name} in {text}");
+        for sample in &samples {
+            let inner = sample.split_once('{').and_then(|(_, rest)| rest.rsplit_once('}'));
+            let pairs = inner.map(|(inner, _)| inner).unwrap_or_default().split("\",");
+            let mut has: Vec<&str> = pairs.filter_map(|pair| Some(pair.split_once('=')?.0)).collect();
+            has.retain(|label| *label != "le");
+            has.sort_unstable();
+            let wanted: Vec<&str> = labels.split(',').filter(|label| *label != "-").collect();
+            assert_eq!(has, wanted, "{sample}");
+        }
+        let bound = |line: &&str| line.split("le=\"").nth(1)?.split('"').next()?.parse::<f64>().ok();
+        let mut bounds: Vec<f64> = samples
+            .iter()
+            .filter_map(bound)
+            .filter(|bound| bound.is_finite())
+            .collect();
+        bounds.sort_by(f64::total_cmp);
+        bounds.dedup();
+        let wanted: Vec<f64> = buckets.split(',').filter_map(|bound| bound.parse().ok()).collect();
+        assert_eq!(bounds, wanted, "{name}");
+    }
+    declared.retain(|line| !line.starts_with("skiff_"));
+    assert!(declared.is_empty(), "not in the list: {declared:?}");
+}
