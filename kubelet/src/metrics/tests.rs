@@ -32,7 +32,8 @@ fn built(page: &'static str) -> impl Iterator<Item = [&'static str; 7]> {
         <[&str; 7]>::try_from(fields).expect("seven fields")
     });
     let apart = |name: &str| {
-        name.starts_with("process_") || name.starts_with("coredns_") || name == "kubernetes_feature_enabled"
+        let starts = ["process_", "coredns_", "skiff_dns_"];
+        starts.iter().any(|start| name.starts_with(start)) || name == "kubernetes_feature_enabled"
     };
     rows.filter(move |row| row[0] == page && matches!(row[6], "always" | "busy" | "once") && !apart(row[1]))
 }
