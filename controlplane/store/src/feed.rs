@@ -14,7 +14,7 @@ use tokio::sync::watch;
 /// How many changes a stream copies out of the log at once.
 const BATCH: usize = 256;
 /// What the log may hold on to. A reader that is so far behind is closed; writers wait for a follower that is.
-pub(super) const LOG_BYTES: usize = 16 << 20;
+pub const LOG_BYTES: usize = 16 << 20;
 /// What a change costs beside its key and value, roughly.
 const CHANGE_BYTES: usize = 128;
 /// How often a waiting writer looks whether the store is being closed.
@@ -58,7 +58,7 @@ fn cost(change: &Change) -> usize {
 
 /// The log with its readers' wake-up; cheap to clone.
 #[derive(Clone)]
-pub(super) struct Feed {
+pub struct Feed {
     log: Arc<Mutex<Log>>,
     newest: Arc<watch::Sender<Revision>>,
     /// Woken when a follower has read, or is gone.
@@ -67,7 +67,7 @@ pub(super) struct Feed {
 
 impl Feed {
     /// A log that begins after `revision`.
-    pub(super) fn after(revision: Revision) -> Self {
+    pub fn after(revision: Revision) -> Self {
         Self {
             log: Arc::new(Mutex::new(Log {
                 compacted: revision,
@@ -86,12 +86,12 @@ impl Feed {
     }
 
     /// The newest published revision.
-    pub(super) fn newest(&self) -> Revision {
+    pub fn newest(&self) -> Revision {
         *self.newest.borrow()
     }
 
     /// Appends changes whose revisions follow the newest one without a gap, then wakes the readers.
-    pub(super) fn publish(&self, changes: impl IntoIterator<Item = Change>) {
+    pub fn publish(&self, changes: impl IntoIterator<Item = Change>) {
         let newest = {
             let mut log = self.log();
             for change in changes {
@@ -107,13 +107,13 @@ impl Feed {
     }
 
     /// Forgets changes up to and including `revision` (never beyond the newest).
-    pub(super) fn compact(&self, revision: Revision) {
+    pub fn compact(&self, revision: Revision) {
         let mut log = self.log();
         while log.compacted < revision && log.forget_first() {}
     }
 
     /// Blocks until the log has space again: until the followers have read enough, or `is_closing` says that none will.
-    pub(super) fn wait_for_space(&self, is_closing: impl Fn() -> bool) {
+    pub fn wait_for_space(&self, is_closing: impl Fn() -> bool) {
         let mut log = self.log();
         while log.bytes > LOG_BYTES && !log.followers.is_empty() && !is_closing() {
             let woken = self.read.wait_timeout(log, CLOSE_CHECK);
@@ -122,7 +122,7 @@ impl Feed {
     }
 
     /// Every change after `after` under `prefix`; ends when the reader falls behind what is kept, or the backend is dropped.
-    pub(super) fn stream(&self, prefix: &str, after: Revision) -> Result<BoxStream<'static, Change>, StoreError> {
+    pub fn stream(&self, prefix: &str, after: Revision) -> Result<BoxStream<'static, Change>, StoreError> {
         let reader = self.reader(after, false)?;
         let prefix = prefix.to_owned();
         let changes = reader.changes();
@@ -131,7 +131,7 @@ impl Feed {
     }
 
     /// Every change after `after`, all of them: nothing is forgotten before this reader has read it.
-    pub(super) fn follow(&self, after: Revision) -> Result<BoxStream<'static, Change>, StoreError> {
+    pub fn follow(&self, after: Revision) -> Result<BoxStream<'static, Change>, StoreError> {
         Ok(self.reader(after, true)?.changes().boxed())
     }
 
