@@ -1,0 +1,1 @@
+//! Encryption at rest by upstream's EncryptionConfiguration, as a store around a store.

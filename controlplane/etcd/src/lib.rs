@@ -1,0 +1,1 @@
+//! The backend on etcd v3: upstream's key layout over its gRPC API.
