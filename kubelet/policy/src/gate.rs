@@ -37,6 +37,8 @@ pub enum Late {
 struct Reached {
     revision: u64,
     is_holding: bool,
+    /// There are no policies, as far as was known last.
+    is_open: bool,
 }
 
 #[derive(Default)]
@@ -118,7 +120,7 @@ impl Gate {
         };
         let wanted = self.tell(PodId::of(pod), Some(facts));
         let mut reached = self.0.reached.subscribe();
-        let is_there = reached.wait_for(|reached| reached.revision >= wanted);
+        let is_there = reached.wait_for(|reached| reached.is_open || reached.revision >= wanted);
         match tokio::time::timeout(at_most, is_there).await {
             Ok(_) => Ok(()),
             Err(_) if self.0.reached.borrow().is_holding => Err(Late::Held),
@@ -173,7 +175,13 @@ impl Gate {
         self.0.reached.send_modify(|reached| {
             reached.revision = reached.revision.max(revision);
             reached.is_holding = is_holding;
+            reached.is_open = false;
         });
+    }
+
+    /// Whether pods are let in until the first [`Gate::reach`].
+    pub(crate) fn open(&self, is_open: bool) {
+        self.0.reached.send_modify(|reached| reached.is_open = is_open);
     }
 
     /// Whether unknown addresses are held back.

@@ -85,6 +85,8 @@ fn settings(node: &Node) -> Settings {
             .to_vec(),
         netns: Some(node.namespace.path()),
         look_period: Duration::from_millis(50),
+        away_period: Duration::ZERO,
+        ..Settings::default()
     }
 }
 
