@@ -170,8 +170,8 @@ impl Gate {
         (local.revision, local.in_order(all))
     }
 
-    /// Everything up to this revision is in the kernel.
-    pub(crate) fn reach(&self, revision: u64, is_holding: bool) {
+    /// Everything up to this revision is in the kernel. For who brings it there.
+    pub fn reach(&self, revision: u64, is_holding: bool) {
         self.0.reached.send_modify(|reached| {
             reached.revision = reached.revision.max(revision);
             reached.is_holding = is_holding;
@@ -184,8 +184,8 @@ impl Gate {
         self.0.reached.send_modify(|reached| reached.is_open = is_open);
     }
 
-    /// Whether unknown addresses are held back.
-    pub(crate) fn hold(&self, is_holding: bool) {
+    /// Whether unknown addresses are held back. For who has them held back.
+    pub fn hold(&self, is_holding: bool) {
         self.0.reached.send_modify(|reached| reached.is_holding = is_holding);
     }
 }
@@ -211,6 +211,9 @@ mod tests {
             gate.prepare(&pod("p", false), &addresses, minute).await,
             Err(Late::Open)
         );
+        gate.open(true);
+        assert_eq!(gate.prepare(&pod("p", false), &addresses, minute).await, Ok(()));
+        gate.open(false);
         gate.hold(true);
         assert_eq!(
             gate.prepare(&pod("p", false), &addresses, minute).await,
