@@ -14,9 +14,12 @@ use std::time::Duration;
 
 /// Where traceroute looks for nobody.
 const PORT: u16 = 33434;
-/// How long an answer may take; and how often it is asked: answers of this kind are rationed, packets get lost.
-const ANSWER: Duration = Duration::from_millis(300);
-const TRIES: usize = 3;
+/// How long an answer may take.
+const ANSWER: Duration = Duration::from_millis(400);
+/// How often it is asked whether anybody is there.
+const KNOCKS: usize = 2;
+/// How often it is asked what arrives. For longer than a second: by then each host may answer once more (`icmp_ratelimit`).
+const TRIES: usize = 4;
 /// How many far ends are asked before nobody answers.
 const ENDS_MAX: usize = 3;
 
@@ -76,20 +79,20 @@ impl Verdict {
 
 /// Tries the way. `switch` has checksums left to the network card, or not. Nothing: nobody answers (yet), and it is as before.
 pub(crate) fn test(path: &Path<'_>, switch: impl Fn(bool) -> io::Result<()>) -> Option<Verdict> {
-    decide(path, &switch, |end, from, size| {
-        (0..TRIES).any(|_| answers(end, from, size).unwrap_or(false))
+    decide(path, &switch, |end, from, size, tries| {
+        (0..tries).any(|_| answers(end, from, size).unwrap_or(false))
     })
 }
 
 /// The same, with `reaches` for asking: an end, from an address if it is to be another than the tunnel's, by a packet of so many
-/// bytes.
+/// bytes, so often at most.
 fn decide(
     path: &Path<'_>,
     switch: &impl Fn(bool) -> io::Result<()>,
-    reaches: impl Fn(IpAddr, Option<IpAddr>, u32) -> bool,
+    reaches: impl Fn(IpAddr, Option<IpAddr>, u32, usize) -> bool,
 ) -> Option<Verdict> {
     const SMALL: u32 = 100;
-    let arrives = |end| reaches(end, None, SMALL) && reaches(end, Some(path.underlay), SMALL);
+    let arrives = |end, tries| reaches(end, None, SMALL, tries) && reaches(end, Some(path.underlay), SMALL, TRIES);
     let ends = || path.ends.iter().copied().take(ENDS_MAX);
     // One that was left on is asked as it is: nobody's packets are put to a test that was passed before.
     let passed = path.asked.unwrap_or(path.is_on);
@@ -98,14 +101,14 @@ fn decide(
         offload,
         is_set: path.asked.is_some(),
         mtu: path.mtu,
-        is_full_size: reaches(end, None, path.mtu),
+        is_full_size: reaches(end, None, path.mtu, TRIES),
     };
-    if let Some(end) = ends().find(|end| arrives(*end)) {
+    if let Some(end) = ends().find(|end| arrives(*end, KNOCKS)) {
         if path.asked.is_some() || passed {
             return Some(verdict(end, passed));
         }
         let is_on = switch(true).is_ok();
-        let offload = is_on && arrives(end);
+        let offload = is_on && arrives(end, TRIES);
         if is_on && !offload {
             switch(false).ok()?;
         }
@@ -114,7 +117,7 @@ fn decide(
     // It may be what was passed that is wrong now.
     if path.asked.is_none() && passed {
         switch(false).ok()?;
-        if let Some(end) = ends().find(|end| arrives(*end)) {
+        if let Some(end) = ends().find(|end| arrives(*end, KNOCKS)) {
             return Some(verdict(end, false));
         }
         switch(true).ok()?;
@@ -167,7 +170,7 @@ mod tests {
             Ok(())
         };
         // The first end is down. What the card gets wrong is what was masqueraded.
-        let verdict = decide(&path, &switch, |end, from, size| {
+        let verdict = decide(&path, &switch, |end, from, size, _| {
             let is_right = way.offload_works || !on.get() || from.is_none();
             way.answers && end == ends[1] && is_right && size <= way.largest
         });

@@ -37,7 +37,7 @@ const SETTLE: Duration = Duration::from_millis(200);
 /// How long what failed waits, at first and at most.
 const RETRY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
 /// How often tunnels are tested while nobody answers.
-const TESTS_MAX: u32 = 10;
+const TESTS_MAX: u32 = 6;
 /// Deadline of one write to the API.
 const WRITE_DEADLINE: Duration = Duration::from_secs(5);
 
