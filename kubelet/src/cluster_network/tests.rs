@@ -10,6 +10,9 @@ fn on_node(name: &str) -> Pod {
     pod.metadata.uid = Some(format!("uid-{name}"));
     if let Some(spec) = &mut pod.spec {
         spec.node_name = Some("node-a".into());
+        for container in &mut spec.containers {
+            container.image_pull_policy = Some("IfNotPresent".into());
+        }
     }
     pod
 }
