@@ -132,3 +132,6 @@ pub async fn remove() -> Result<(), Vec<String>> {
     let failures: Vec<String> = outcomes.into_iter().filter_map(Result::err).collect();
     if failures.is_empty() { Ok(()) } else { Err(failures) }
 }
+
+#[cfg(test)]
+mod tests;

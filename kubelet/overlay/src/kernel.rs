@@ -5,10 +5,13 @@
 
 use crate::apply;
 use crate::diff::{conflicts, diff};
+use crate::forward;
 use crate::masquerade;
 use crate::peer::Peer;
-use crate::plan::{Own, Plan, Problem, Reason, Underlay, plan};
-use crate::settings::Settings;
+use crate::plan::{Own, Plan, Problem, Reason, Underlay, mac, plan};
+use crate::probe::{self, Verdict};
+use crate::run::Notice;
+use crate::settings::{Backend, Settings};
 use crate::state::{ALIAS, Device, Each, Family, Hop, PROTOCOL, Port, State};
 use netlink::address::Address;
 use netlink::cidr::Cidr;
@@ -17,7 +20,7 @@ use netlink::marked_route::{self, MarkedRoute};
 use netlink::neighbour::Table;
 use netlink::wire::RTPROT_KERNEL;
 use netlink::{Protocol, Socket, sysctl};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -31,6 +34,10 @@ pub struct Kernel {
     /// Hardware addresses for tunnels that never had one.
     spare: Each<Mac>,
     known: Option<Known>,
+    /// What was found out of the way through the tunnels.
+    verdicts: BTreeMap<Family, Verdict>,
+    /// Chains of others that drop what they do not accept, in words, as of the last look.
+    closed: Vec<String>,
 }
 
 /// What is remembered.
@@ -55,6 +62,19 @@ pub struct Turn {
     pub steps: usize,
     /// Indices of the tunnel devices.
     pub tunnels: Vec<u32>,
+    /// What the operator is to know though nothing is refused.
+    pub notices: BTreeSet<Notice>,
+}
+
+/// How far the tunnels are tested.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Tested {
+    /// It is known what arrives.
+    Done,
+    /// There is no other node to ask.
+    Alone,
+    /// Nobody answered.
+    Silent,
 }
 
 impl Kernel {
@@ -68,6 +88,8 @@ impl Kernel {
             settings,
             spare,
             known: None,
+            verdicts: BTreeMap::new(),
+            closed: Vec::new(),
         })
     }
 
@@ -82,12 +104,23 @@ impl Kernel {
             None => (self.look(own)?, true),
         };
         let Known {
-            own,
+            mut own,
             state: found,
             mut devices,
             rules: had_rules,
         } = known;
+        let mut notices = self.take_macs(&mut own, &found, peers);
+        if looked && let Ok(closed) = forward::closed(&self.settings, &own.peer) {
+            self.closed = closed;
+        }
+        notices.extend(self.closed.iter().cloned().map(forward::notice));
+        notices.extend(
+            self.verdicts
+                .iter()
+                .filter_map(|(family, verdict)| verdict.notice(*family)),
+        );
         let mut plan = plan(&self.settings, &own, peers.values());
+        self.offload(&mut plan.state, &found);
         for family in &plan.held {
             plan.state.adopt(*family, &found);
         }
@@ -134,7 +167,86 @@ impl Kernel {
             failures,
             steps,
             tunnels,
+            notices,
         })
+    }
+
+    /// Decides the hardware addresses of the tunnels; tells of those that are taken.
+    fn take_macs(&self, own: &mut Own, found: &State, peers: &BTreeMap<String, Peer>) -> BTreeSet<Notice> {
+        let mut notices = BTreeSet::new();
+        for family in Family::ALL {
+            let present = found.devices.get(&family).map(|device| device.mac);
+            let chosen = mac(peers, &own.peer, family, present, *self.spare.of(family));
+            *own.macs.of_mut(family) = chosen;
+            let told = own.peer.ends.of(family).mac;
+            if self.settings.backend == Backend::Vxlan
+                && own.peer.range(family).is_some()
+                && let Some(told) = told.filter(|told| *told != chosen)
+            {
+                let device = family.device(self.settings.vni);
+                notices.insert(Notice {
+                    reason: "PodNetworkAddressChanged",
+                    message: format!(
+                        "Another node has the hardware address {told} of {device}, too, and is older: it is {chosen} now"
+                    ),
+                    is_warning: true,
+                });
+            }
+        }
+        notices
+    }
+
+    /// Says of each tunnel whether checksums are left to the network card: as it is set, or as the test has shown. What a
+    /// run before this left on, it had tested.
+    fn offload(&self, wanted: &mut State, found: &State) {
+        for (family, device) in &mut wanted.devices {
+            let tested = self.verdicts.get(family).map(|verdict| verdict.offload);
+            let was = found
+                .devices
+                .get(family)
+                .is_some_and(|found| found.ours && found.offload);
+            device.offload = self.settings.checksum_offload.or(tested).unwrap_or(was);
+        }
+    }
+
+    /// Finds out what arrives through the tunnels, of those it is not known of yet. Takes some seconds where nobody answers.
+    /// Only behind a turn in which nothing failed.
+    pub fn test(&mut self) -> Tested {
+        let mut tested = Tested::Done;
+        let Some(known) = &mut self.known else { return tested };
+        for (family, device) in &mut known.state.devices {
+            if self.verdicts.contains_key(family) {
+                continue;
+            }
+            let Some(underlay) = known.own.underlay.of(*family) else {
+                continue;
+            };
+            // The far ends of tunnels answer by their first address.
+            let tunnelled = known.state.neighbours.keys().filter(|(of, _)| of == family);
+            let ends: Vec<IpAddr> = tunnelled.map(|(_, end)| *end).collect();
+            if ends.is_empty() {
+                tested = tested.max(Tested::Alone);
+                continue;
+            }
+            let name = family.device(self.settings.vni);
+            let path = probe::Path {
+                ends: &ends,
+                underlay: underlay.address,
+                mtu: device.mtu,
+                asked: self.settings.checksum_offload,
+                is_on: device.offload,
+            };
+            let socket = &self.socket;
+            let switch = |on: bool| socket.set_transmit_checksum_offload(&name, on);
+            match probe::test(&path, switch) {
+                Some(verdict) => {
+                    device.offload = verdict.offload;
+                    self.verdicts.insert(*family, verdict);
+                }
+                None => tested = Tested::Silent,
+            }
+        }
+        tested
     }
 
     fn look(&mut self, peer: &Peer) -> Result<Known, netlink::Error> {
@@ -145,16 +257,16 @@ impl Kernel {
             peer: peer.clone(),
             underlay: Each::default(),
             macs: self.spare,
+            addresses: BTreeSet::new(),
         };
+        let is_pods = |addr: &IpAddr| peer.ranges.iter().any(|range| range.contains(addr));
+        let global = addresses.iter().filter(|a| a.scope == SCOPE_GLOBAL);
+        let global = global.filter(|a| !devices.values().any(|tunnel| *tunnel == a.index));
+        own.addresses = global.map(|a| a.cidr.addr).filter(|addr| !is_pods(addr)).collect();
         for family in Family::ALL {
             let set = self.settings.underlay.iter().find(|addr| Family::of(addr) == family);
             let address = set.copied().or(peer.ends.of(family).internal);
             *own.underlay.of_mut(family) = address.and_then(|address| underlay(address, &links, &addresses, &devices));
-            // What others were told counts; then what the device has, which they may have been told.
-            let present = state.devices.get(&family).map(|device| device.mac);
-            if let Some(mac) = peer.ends.of(family).mac.or(present) {
-                *own.macs.of_mut(family) = mac;
-            }
         }
         Ok(Known {
             own,

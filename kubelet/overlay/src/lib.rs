@@ -12,6 +12,8 @@
 //! | [`state`], [`diff`] | what the kernel holds, and the steps from one state to another (pure) |
 //! | [`publish`] | what other nodes are told of this one (pure) |
 //! | [`masquerade`] | the rules by which only what leaves the cluster gets the node's address (pure but for writing them) |
+//! | `probe` | what arrives through a tunnel: checksums of the network card's, packets of full size |
+//! | `forward` | chains of others that drop what is forwarded |
 //! | [`kernel`] | looking at the kernel and changing it |
 //! | [`run`] | the one loop: nodes and the kernel's news in, changes out |
 //!
@@ -23,10 +25,12 @@
 
 mod apply;
 pub mod diff;
+mod forward;
 pub mod kernel;
 pub mod masquerade;
 pub mod peer;
 pub mod plan;
+mod probe;
 pub mod publish;
 mod run;
 pub mod settings;

@@ -34,6 +34,8 @@ pub struct Own {
     pub underlay: Each<Option<Underlay>>,
     /// The hardware addresses its tunnels are to have.
     pub macs: Each<Mac>,
+    /// Addresses this node has itself, on whichever interface, but for those its pods' range is for.
+    pub addresses: BTreeSet<IpAddr>,
 }
 
 /// Why a node, or a range of one, is not in the network.
@@ -65,6 +67,34 @@ pub enum Reason {
         range: Cidr,
         /// The address.
         address: IpAddr,
+    },
+    /// Another node's address would be led away.
+    #[error("its pod range {range} contains the address {address} of node {other:?}")]
+    SwallowsOther {
+        /// Its range.
+        range: Cidr,
+        /// The address.
+        address: IpAddr,
+        /// Whose that is.
+        other: String,
+    },
+    /// What is no pods' would be led away.
+    #[error("its pod range {range} overlaps {reserved}, where the cluster's own addresses are")]
+    Reserved {
+        /// Its range.
+        range: Cidr,
+        /// What is not to be led away.
+        reserved: Cidr,
+    },
+    /// It claims to be where pods are.
+    #[error("its address {address} is in the pod range {range} of node {other:?}")]
+    AmongPods {
+        /// Its address.
+        address: IpAddr,
+        /// The older claim.
+        range: Cidr,
+        /// Whose that is.
+        other: String,
     },
     /// It did not say where it is.
     #[error("it has no address for pod range {0}: neither an annotation public-ip nor an InternalIP of that family")]
@@ -152,17 +182,80 @@ pub fn plan<'p>(settings: &Settings, own: &Own, peers: impl IntoIterator<Item = 
     draft.plan
 }
 
+/// The hardware address a tunnel is to have. Of two nodes with one the younger takes another (machines that were copied have
+/// what the first had been given), and so does who has not been told the others yet. `told` is what the others know of this
+/// node, `present` what its device has; without either, or if they are taken, it is `spare` or the next that is free.
+pub fn mac(peers: &BTreeMap<String, Peer>, own: &Peer, family: Family, present: Option<Mac>, spare: Mac) -> Mac {
+    let age = |peer: &Peer| (peer.created, peer.name.clone());
+    let others = || peers.values().filter(|peer| peer.name != own.name);
+    let has = |mac: Mac| others().filter(move |peer| peer.ends.of(family).mac == Some(mac));
+    let told = own.ends.of(family).mac;
+    if let Some(told) = told.filter(|mac| has(*mac).all(|other| age(other) > age(own))) {
+        return told;
+    }
+    let is_free = |mac: &Mac| has(*mac).next().is_none();
+    if let Some(present) = present.filter(is_free) {
+        return present;
+    }
+    let mut number = u32::from_be_bytes([spare.0[2], spare.0[3], spare.0[4], spare.0[5]]);
+    // Each of the others takes one away at most.
+    for _ in 0..=peers.len() {
+        let [a, b, c, d] = number.to_be_bytes();
+        let mac = Mac([spare.0[0], spare.0[1], a, b, c, d]);
+        if is_free(&mac) {
+            return mac;
+        }
+        number = number.wrapping_add(1);
+    }
+    spare
+}
+
 struct Draft<'d> {
     settings: &'d Settings,
     own: &'d Own,
     plan: Plan,
 }
 
-/// The ranges that count, whose they are, and from whom hardware addresses were taken already.
+/// What is taken already, and by whom.
 #[derive(Default)]
 struct Claims {
-    ranges: Vec<(Cidr, String)>,
+    ranges: Ranges,
+    /// The nodes' addresses.
+    addresses: BTreeMap<IpAddr, String>,
     macs: BTreeMap<[u8; 6], String>,
+}
+
+impl Claims {
+    /// Notes where a node is, unless that is among an older node's pods.
+    fn place(&mut self, peer: &Peer, family: Family) -> Result<(), Reason> {
+        let end = peer.ends.of(family);
+        for address in [end.internal, end.public].into_iter().flatten() {
+            if let Some((range, other)) = self.ranges.overlapping(Cidr::host(address)) {
+                let other = other.to_owned();
+                return Err(Reason::AmongPods { address, range, other });
+            }
+        }
+        for address in [end.internal, end.public].into_iter().flatten() {
+            self.addresses.entry(address).or_insert_with(|| peer.name.clone());
+        }
+        Ok(())
+    }
+}
+
+/// Disjoint ranges by their first address, with whose they are.
+#[derive(Default)]
+struct Ranges(BTreeMap<IpAddr, (Cidr, String)>);
+
+impl Ranges {
+    fn add(&mut self, range: Cidr, name: &str) {
+        self.0.insert(range.addr, (range, name.to_owned()));
+    }
+
+    /// One that shares an address with this. As all are disjoint, the last that begins before its end is one if any is.
+    fn overlapping(&self, range: Cidr) -> Option<(Cidr, &str)> {
+        let (_, (other, name)) = self.0.range(..=range.last()).next_back()?;
+        other.overlaps(&range).then_some((*other, name.as_str()))
+    }
 }
 
 impl Draft<'_> {
@@ -199,14 +292,20 @@ impl Draft<'_> {
         }
         self.plan.held.remove(&family);
         let mut claims = Claims::default();
-        claims.ranges.push((range, own.peer.name.clone()));
-        claims.macs.insert(own.macs.of(family).0, own.peer.name.clone());
+        let name = &own.peer.name;
+        claims.ranges.add(range, name);
+        claims
+            .addresses
+            .extend(own.addresses.iter().map(|address| (*address, name.clone())));
+        claims.addresses.insert(underlay.address, name.clone());
+        claims.macs.insert(own.macs.of(family).0, name.clone());
         if self.settings.backend == Backend::Vxlan {
             self.tunnel(family, range, underlay);
         }
         for peer in peers {
+            let place = claims.place(peer, family);
             let Some(range) = peer.range(family) else { continue };
-            let outcome = self.claim(&mut claims, peer, range, underlay);
+            let outcome = place.and_then(|()| self.claim(&mut claims, peer, range, underlay));
             let outcome = outcome.and_then(|end| match self.settings.backend {
                 Backend::Vxlan => self.through_tunnel(family, &mut claims, peer, range, end),
                 Backend::HostGw => self.straight(range, end, underlay),
@@ -235,7 +334,7 @@ impl Draft<'_> {
             },
             mac: *self.own.macs.of(family),
             mtu: underlay.mtu.saturating_sub(family.overhead()),
-            offload: self.settings.checksum_offload,
+            offload: self.settings.checksum_offload.unwrap_or(false),
             up: true,
             ours: true,
         };
@@ -254,23 +353,18 @@ impl Draft<'_> {
         if !self.is_inside(range) {
             return Err(Reason::Outside(range));
         }
-        if let Some((other_range, other)) = claims.ranges.iter().find(|(other, _)| other.overlaps(&range)) {
+        if let Some((other_range, other)) = claims.ranges.overlapping(range) {
+            let other = other.to_owned();
             return Err(Reason::Overlap {
                 range,
-                other_range: *other_range,
-                other: other.clone(),
+                other_range,
+                other,
             });
         }
-        if range.contains(&underlay.address) {
-            let address = underlay.address;
-            return Err(Reason::Swallows { range, address });
-        }
-        claims.ranges.push((range, peer.name.clone()));
+        self.leads_nothing_away(claims, peer, range)?;
+        claims.ranges.add(range, &peer.name);
         let end = peer.ends.of(Family::of(&range.addr));
         let address = end.address().ok_or(Reason::NoAddress(range))?;
-        if range.contains(&address) {
-            return Err(Reason::Swallows { range, address });
-        }
         if address == underlay.address {
             return Err(Reason::OwnAddress(address));
         }
@@ -278,6 +372,27 @@ impl Draft<'_> {
         match peer.backend.as_deref() {
             Some(other) if other != wanted => Err(Reason::Backend(other.chars().take(64).collect(), wanted)),
             _ => Ok((end, address)),
+        }
+    }
+
+    /// A range that holds more than pods would lead to its node what is meant for others.
+    fn leads_nothing_away(&self, claims: &Claims, peer: &Peer, range: Cidr) -> Result<(), Reason> {
+        let mut reserved = self.settings.reserved.iter();
+        if let Some(reserved) = reserved.find(|reserved| reserved.overlaps(&range)) {
+            let reserved = *reserved;
+            return Err(Reason::Reserved { range, reserved });
+        }
+        match claims.addresses.range(range.addr..=range.last()).next() {
+            None => Ok(()),
+            Some((address, other)) if *other == peer.name || *other == self.own.peer.name => {
+                let address = *address;
+                Err(Reason::Swallows { range, address })
+            }
+            Some((address, other)) => Err(Reason::SwallowsOther {
+                range,
+                address: *address,
+                other: other.clone(),
+            }),
         }
     }
 

@@ -111,6 +111,7 @@ mod tests {
                 v4: Mac([2, 0, 0, 0, 0, 1]),
                 v6: Mac([2, 0, 0, 0, 0, 2]),
             },
+            addresses: BTreeSet::new(),
         }
     }
 

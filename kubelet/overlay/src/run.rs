@@ -3,11 +3,11 @@
 //! Level-triggered: whatever wakes it, it compares what is to be with what is. It looks at the whole kernel at the start,
 //! whenever the kernel tells of a change that concerns it, and every thirty seconds; between that it goes by what it remembers.
 
-use crate::kernel::{Kernel, Turn};
+use crate::kernel::{Kernel, Tested, Turn};
 use crate::peer::Peer;
 use crate::plan::{Problem, Reason};
 use crate::publish;
-use crate::settings::Settings;
+use crate::settings::{Backend, Settings};
 use crate::state::{Each, Family, PROTOCOL};
 use client::informer::Change;
 use client::{Backoff, Clock, Informer, blocking};
@@ -36,16 +36,20 @@ const LOOK_EVERY: Duration = Duration::from_secs(30);
 const SETTLE: Duration = Duration::from_millis(200);
 /// How long what failed waits, at first and at most.
 const RETRY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
+/// How often tunnels are tested while nobody answers.
+const TESTS_MAX: u32 = 6;
 /// Deadline of one write to the API.
 const WRITE_DEADLINE: Duration = Duration::from_secs(5);
 
 /// What the operator is to see.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Notice {
     /// The event's reason.
     pub reason: &'static str,
     /// In words.
     pub message: String,
+    /// Whether something is wrong.
+    pub is_warning: bool,
 }
 
 /// The event of a node, or a range of one, that is left out.
@@ -59,7 +63,7 @@ pub struct Sources {
     pub nodes: Informer<Node>,
     /// The time.
     pub clock: Arc<dyn Clock>,
-    /// Takes what becomes a warning event of this node; told once for each thing that is wrong.
+    /// Takes what becomes an event of this node; told once for each thing that is wrong, or was found out.
     pub notices: Box<dyn Fn(Notice) + Send + Sync>,
     /// Gets the MTU pods are to have, in bytes, once it is known and whenever it changes.
     pub mtu: watch::Sender<Option<u32>>,
@@ -116,6 +120,8 @@ pub async fn run(
         interest: Interest::default(),
         told: BTreeSet::new(),
         failed: BTreeSet::new(),
+        noticed: BTreeSet::new(),
+        tests: Tests::default(),
         sources,
         settings,
     };
@@ -233,6 +239,32 @@ struct Driver {
     interest: Interest,
     told: BTreeSet<Problem>,
     failed: BTreeSet<String>,
+    noticed: BTreeSet<Notice>,
+    tests: Tests,
+}
+
+/// The tests of the tunnels.
+#[derive(Debug, Default)]
+struct Tests {
+    is_done: bool,
+    /// How often nobody answered.
+    silent: u32,
+    /// When to ask again.
+    at: Option<Instant>,
+}
+
+impl Tests {
+    fn is_due(&self, now: Instant) -> bool {
+        !self.is_done && self.at.is_none_or(|at| at <= now)
+    }
+
+    /// Where nobody answered, who has yet to hear of this node may; nobody is asked for ever.
+    fn take(&mut self, tested: Tested, now: Instant) {
+        let is_silent = tested == Tested::Silent;
+        self.silent += u32::from(is_silent);
+        self.is_done = tested == Tested::Done || self.silent >= TESTS_MAX;
+        self.at = is_silent.then(|| now + Duration::from_secs(1 << self.silent.min(5)));
+    }
 }
 
 impl Driver {
@@ -296,6 +328,30 @@ impl Driver {
         self.due = now + if again { self.backoff.fail() } else { LOOK_EVERY };
         if !again {
             self.backoff.reset();
+            self.test().await;
+        }
+    }
+
+    /// Has the tunnels tested, until they are or nobody answered too often.
+    async fn test(&mut self) {
+        if self.settings.backend != Backend::Vxlan || !self.tests.is_due(Instant::now()) {
+            return;
+        }
+        let Some(mut kernel) = self.kernel.take() else { return };
+        let work = blocking::spawn(move || {
+            let tested = kernel.test();
+            (kernel, tested)
+        });
+        if let Ok((kernel, tested)) = work.await {
+            self.kernel = Some(kernel);
+            self.tests.take(tested, Instant::now());
+            // What was found out is told by the next turn.
+            let soon = if tested == Tested::Done {
+                Some(Instant::now())
+            } else {
+                self.tests.at
+            };
+            self.due = soon.map_or(self.due, |soon| self.due.min(soon));
         }
     }
 
@@ -345,12 +401,18 @@ impl Driver {
             (self.sources.notices)(Notice {
                 reason: UNREACHABLE,
                 message,
+                is_warning: true,
             });
         }
         for problem in self.told.difference(&turn.plan.problems) {
             tracing::info!(node = problem.node, was = %problem.reason, "pod network: no longer so");
         }
         self.told.clone_from(&turn.plan.problems);
+        for notice in turn.notices.difference(&self.noticed) {
+            tracing::info!(reason = notice.reason, "{}", notice.message);
+            (self.sources.notices)(notice.clone());
+        }
+        self.noticed.clone_from(&turn.notices);
         self.fail(turn.failures.iter().cloned().collect());
         if let Some(mtu) = turn.plan.pod_mtu(&turn.own) {
             self.sources
@@ -366,6 +428,7 @@ impl Driver {
             (self.sources.notices)(Notice {
                 reason: FAILED,
                 message,
+                is_warning: true,
             });
         }
         self.failed = failures;

@@ -56,8 +56,11 @@ pub struct Settings {
     /// VXLAN UDP port.
     pub port: u16,
     /// Whether checksums of tunnelled packets are left to the network card. Cards and kernels that get them wrong make every
-    /// connection of a tunnel hang for 63 seconds (network.md §3), so it is off unless asked for.
-    pub checksum_offload: bool,
+    /// connection of a tunnel hang for 63 seconds (network.md §3), so when it is left open they are made by the processor
+    /// until a test with another node has shown that they arrive ([`crate::probe`]).
+    pub checksum_offload: Option<bool>,
+    /// What no pod range may overlap: the Services' range, the API server's address.
+    pub reserved: Vec<Cidr>,
 }
 
 impl Settings {
@@ -70,7 +73,8 @@ impl Settings {
             underlay: Vec::new(),
             vni: 1,
             port: 8472,
-            checksum_offload: false,
+            checksum_offload: None,
+            reserved: Vec::new(),
         }
     }
 

@@ -1,8 +1,9 @@
 //! How long deciding takes: 1,000 policies over 100 pods of this node (and 5,000 pods elsewhere) that all change, one policy
-//! that changes, one pod elsewhere that comes. With the path of a network namespace (`/run/netns/x`) as argument, the kernel's
-//! part is measured there too. Run it with `--release`.
+//! that changes, one pod elsewhere that comes; and the kernel's part of each, in the network namespace whose path
+//! (`/run/netns/x`) is the argument, or in one that is made for it (by root, with `ip`). Run it with `--release`.
 
 use std::error::Error;
+use std::process::Command;
 use std::time::Instant;
 
 use client::Key;
@@ -16,6 +17,7 @@ use serde_json::json;
 const POLICIES: usize = 1000;
 const LOCAL: usize = 100;
 const ELSEWHERE: usize = 5000;
+const ROUNDS: usize = 5;
 
 fn pod(number: usize, node: &str) -> Result<(PodId, Facts), Box<dyn Error>> {
     let name = format!("p{number}");
@@ -45,11 +47,31 @@ fn policy(number: usize, port: usize) -> Result<(Key, Policy), Box<dyn Error>> {
     Ok((Key::of(&object), Policy::read(&object)))
 }
 
-fn timed<T>(what: &str, work: impl FnOnce() -> T) -> T {
+/// Milliseconds of a piece of work.
+fn timed<T>(work: impl FnOnce() -> T) -> (T, f64) {
     let begin = Instant::now();
     let done = work();
-    println!("{what}: {:.2} ms", begin.elapsed().as_secs_f64() * 1e3);
-    done
+    (done, begin.elapsed().as_secs_f64() * 1e3)
+}
+
+/// A network namespace that goes with this.
+struct Namespace(String);
+
+impl Namespace {
+    fn new() -> Result<Self, Box<dyn Error>> {
+        let namespace = Self(format!("skp-changes-{}", std::process::id()));
+        let outcome = Command::new("ip").args(["netns", "add", &namespace.0]).status()?;
+        outcome
+            .success()
+            .then_some(namespace)
+            .ok_or("no network namespace".into())
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        let _ = Command::new("ip").args(["netns", "del", &self.0]).status();
+    }
 }
 
 fn size(change: &Change) -> String {
@@ -67,47 +89,70 @@ fn size(change: &Change) -> String {
     )
 }
 
-fn main() -> Result<(), Box<dyn Error>> {
+/// A cluster without policies, and a kernel that holds that.
+fn begin(path: &str) -> Result<(World, Kernel), Box<dyn Error>> {
     let mut world = World::new();
-    for number in 0..LOCAL {
-        let (id, facts) = pod(number, "n1")?;
+    for number in 0..LOCAL + ELSEWHERE {
+        let (id, facts) = pod(number, if number < LOCAL { "n1" } else { "other" })?;
         world.set_pod(id, Some(facts));
     }
-    for number in LOCAL..LOCAL + ELSEWHERE {
-        let (id, facts) = pod(number, "other")?;
-        world.set_pod(id, Some(facts));
-    }
-    let read = |port| {
-        (0..POLICIES)
-            .map(|number| policy(number, port))
-            .collect::<Result<Vec<_>, _>>()
+    let mut kernel = Kernel::open(Some(path), Vec::new())?;
+    kernel.replace(&world.whole())?;
+    Ok((world, kernel))
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let made = match std::env::args().nth(1) {
+        Some(_) => None,
+        None => Some(Namespace::new()?),
     };
-    let (old, new, one, more) = (read(80)?, read(180)?, policy(7, 280)?, pod(LOCAL + ELSEWHERE, "other")?);
-    let mut kernel = match std::env::args().nth(1) {
-        Some(path) => Some(Kernel::open(Some(&path), Vec::new())?),
-        None => None,
-    };
-    let mut put = |world: &mut World, what: &str, policies: Vec<(Key, Policy)>| -> Result<(), Box<dyn Error>> {
-        let change = timed(&format!("{what}, deciding"), || {
-            for (key, policy) in policies {
-                world.set_policy(key, Some(policy));
+    let given = std::env::args().nth(1);
+    let path = given.unwrap_or_else(|| format!("/run/netns/{}", made.as_ref().map_or("", |made| &made.0)));
+    let mut figures: Vec<(&str, Vec<[f64; 2]>)> = Vec::new();
+    for round in 0..ROUNDS {
+        let (mut world, mut kernel) = begin(&path)?;
+        let read = |port| {
+            (0..POLICIES)
+                .map(|number| policy(number, port))
+                .collect::<Result<Vec<_>, _>>()
+        };
+        let steps = [
+            ("1,000 new policies", read(80)?, None),
+            ("1,000 changed policies", read(180)?, None),
+            ("one changed policy", vec![policy(7, 280)?], None),
+            (
+                "one new pod elsewhere",
+                Vec::new(),
+                Some(pod(LOCAL + ELSEWHERE, "other")?),
+            ),
+        ];
+        for (at, (what, policies, more)) in steps.into_iter().enumerate() {
+            let (change, deciding) = timed(|| {
+                for (key, policy) in policies {
+                    world.set_policy(key, Some(policy));
+                }
+                if let Some((id, facts)) = more {
+                    world.set_pod(id, Some(facts));
+                }
+                world.take_change()
+            });
+            let (applied, telling) = timed(|| kernel.apply(&change));
+            applied?;
+            if round == 0 {
+                println!("{what}: {}", size(&change));
+                figures.push((what, Vec::new()));
             }
-            world.take_change()
-        });
-        println!("  {}", size(&change));
-        if let Some(kernel) = &mut kernel {
-            timed(&format!("{what}, the kernel"), || kernel.apply(&change))?;
+            if let Some((_, all)) = figures.get_mut(at) {
+                all.push([deciding, telling]);
+            }
         }
-        Ok(())
-    };
-    if let Some(path) = std::env::args().nth(1) {
-        Kernel::open(Some(&path), Vec::new())?.replace(&world.whole())?;
+        kernel.remove()?;
     }
-    put(&mut world, "1,000 new policies", old)?;
-    put(&mut world, "1,000 changed policies", new)?;
-    put(&mut world, "one changed policy", vec![one])?;
-    let (id, facts) = more;
-    world.set_pod(id, Some(facts));
-    put(&mut world, "one new pod elsewhere", Vec::new())?;
+    for (what, all) in &mut figures {
+        all.sort_by(|a, b| f64::total_cmp(&(a[0] + a[1]), &(b[0] + b[1])));
+        let [deciding, telling] = all.get(all.len() / 2).copied().unwrap_or_default();
+        let whole = deciding + telling;
+        println!("{what}: {whole:.2} ms (deciding {deciding:.2}, the kernel {telling:.2}; median of {ROUNDS})");
+    }
     Ok(())
 }

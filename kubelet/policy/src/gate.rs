@@ -37,6 +37,8 @@ pub enum Late {
 struct Reached {
     revision: u64,
     is_holding: bool,
+    /// There are no policies, as far as was known last.
+    is_open: bool,
 }
 
 #[derive(Default)]
@@ -118,7 +120,7 @@ impl Gate {
         };
         let wanted = self.tell(PodId::of(pod), Some(facts));
         let mut reached = self.0.reached.subscribe();
-        let is_there = reached.wait_for(|reached| reached.revision >= wanted);
+        let is_there = reached.wait_for(|reached| reached.is_open || reached.revision >= wanted);
         match tokio::time::timeout(at_most, is_there).await {
             Ok(_) => Ok(()),
             Err(_) if self.0.reached.borrow().is_holding => Err(Late::Held),
@@ -168,16 +170,22 @@ impl Gate {
         (local.revision, local.in_order(all))
     }
 
-    /// Everything up to this revision is in the kernel.
-    pub(crate) fn reach(&self, revision: u64, is_holding: bool) {
+    /// Everything up to this revision is in the kernel. For who brings it there.
+    pub fn reach(&self, revision: u64, is_holding: bool) {
         self.0.reached.send_modify(|reached| {
             reached.revision = reached.revision.max(revision);
             reached.is_holding = is_holding;
+            reached.is_open = false;
         });
     }
 
-    /// Whether unknown addresses are held back.
-    pub(crate) fn hold(&self, is_holding: bool) {
+    /// Whether pods are let in until the first [`Gate::reach`].
+    pub(crate) fn open(&self, is_open: bool) {
+        self.0.reached.send_modify(|reached| reached.is_open = is_open);
+    }
+
+    /// Whether unknown addresses are held back. For who has them held back.
+    pub fn hold(&self, is_holding: bool) {
         self.0.reached.send_modify(|reached| reached.is_holding = is_holding);
     }
 }
@@ -203,6 +211,9 @@ mod tests {
             gate.prepare(&pod("p", false), &addresses, minute).await,
             Err(Late::Open)
         );
+        gate.open(true);
+        assert_eq!(gate.prepare(&pod("p", false), &addresses, minute).await, Ok(()));
+        gate.open(false);
         gate.hold(true);
         assert_eq!(
             gate.prepare(&pod("p", false), &addresses, minute).await,

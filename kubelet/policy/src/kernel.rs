@@ -104,6 +104,14 @@ impl Kernel {
         Ok(true)
     }
 
+    /// Whether there is a table of ours, whole or not.
+    ///
+    /// # Errors
+    /// The kernel does not tell.
+    pub fn is_there(&mut self) -> Result<bool, Error> {
+        Ok(self.rules.fingerprint(Family::Inet, TABLE)?.is_some())
+    }
+
     /// Sees to it that packets between pods of one bridge are judged.
     ///
     /// # Errors

@@ -8,6 +8,7 @@
 //! | [`change`] | what is to become of the table, as values (pure) |
 //! | [`kernel`] | the table's bytes, and this node's kernel |
 //! | [`gate`] | a pod's addresses before its containers start |
+//! | [`last`] | what was known last, for a start without an API server |
 //! | [`run`] | the one loop |
 //! | [`settings`] | what the node decides, and what is told of failures |
 //!
@@ -27,8 +28,10 @@
 //! - **Link-local addresses** (fe80::/10) are in no policy and in no pod's status. While the cluster has any policy, pods of
 //!   one bridge do not reach each other from or to them, pods without policies neither; neighbour discovery goes on. With
 //!   br_netfilter on for IPv6 that holds for every bridge of the node, for the forward hook is not told which one it is.
-//! - **Frames to all or several**, where br_netfilter is off, carry no packet to an address of the node's ranges from pod to
-//!   pod; packets that are themselves for several (multicast) are not judged there.
+//! - **Packets for all or several** (broadcast, multicast) have no one end that could be judged. While the cluster has any
+//!   policy, those from addresses of the node's ranges do not pass from pod to pod of a bridge, nor are they routed; pods without
+//!   policies do not get them neither. Frames to all or several carry no packet to an address of these ranges. Neighbour discovery
+//!   and the reports of multicast listeners go on.
 //! - **Established connections.** No packet passes because an earlier one did: each is judged by its connection's two ends,
 //!   both ways. A connection that becomes denied stops with the batch that says so, and goes on if it is allowed again.
 //!   Answers to allowed connections pass, and errors (ICMP) about them. A connection conntrack has never seen, in the middle
@@ -38,7 +41,10 @@
 //! - **New pods.** While there is any policy, addresses of this node's ranges that are no known pod's are held back, so
 //!   nothing reaches a sandbox, or leaves it, before [`gate::Gate::prepare`] has put its rules there. Other users of
 //!   addresses in these ranges are held back too.
-//! - **Without any policy** there is no table, no rule, and no copy of the cluster's pods.
+//! - **Without any policy** there is no table, no rule, and, [`settings::KEEP_PERIOD`] after the last, no copy of the cluster's pods.
+//! - **Without an API server** what stands in the kernel stands on. After a boot nothing does: then a cluster that had no policies
+//!   last has none, and of one that had some the containers start and their traffic is held back, but for static pods'
+//!   ([`run_by_the_last`]).
 //! - **ICMP** has no ports: rules with ports do not let it through, rules without do. Named ports of egress rules are the
 //!   destination pod's. Pods in the node's network are no peers by selector, only by address.
 //! - **Failures** leave what the kernel holds in force. What a policy asks that cannot be done is told as
@@ -54,6 +60,7 @@ pub mod change;
 pub mod facts;
 pub mod gate;
 pub mod kernel;
+pub mod last;
 pub mod range;
 mod run;
 pub mod selector;
@@ -61,4 +68,4 @@ pub mod settings;
 pub mod spec;
 pub mod world;
 
-pub use run::{Sources, remove, run};
+pub use run::{Sources, remove, run, run_by_the_last};

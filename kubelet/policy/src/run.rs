@@ -1,7 +1,9 @@
 //! The one loop: policies, pods, namespaces and this node's own pods in, batches to the kernel out.
 //!
-//! While there is no policy, nothing is watched but policies, and the kernel holds nothing of ours. With the first one, the
-//! cluster's pods and namespaces are listed, and only when all of it is known the table is put there whole. From then on each
+//! While there is no policy, the kernel holds nothing of ours, and nothing is watched but policies. With the first one, the
+//! cluster's pods and namespaces are listed, and only when all of it is known the table is put there whole. They are followed for
+//! some time after the last one has gone ([`Settings::keep_period`]): whoever makes and deletes policies in a loop has no lists
+//! made by it. While there are policies each
 //! turn takes all that changed and brings the difference to the kernel in one batch. Whatever goes wrong with that (a refusal
 //! because somebody else removed things, lost answers), the next turn puts everything there anew; what the kernel holds stays
 //! in force until then.
@@ -19,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use crate::facts::{Facts, PodId};
 use crate::gate::Gate;
 use crate::kernel::{Error, Kernel};
+use crate::last::Last;
 use crate::settings::{Notice, Observer, Settings};
 use crate::spec::{Flaw, Policy, SCTP};
 use crate::world::{MOST_MEMBERS, World};
@@ -57,7 +60,13 @@ struct Loop {
     observer: Observer,
     policies: Subscription<NetworkPolicy>,
     watched: Option<Watched>,
+    /// Whether the kernel is to hold anything: there are policies, and the cluster is known.
+    is_enforcing: bool,
+    /// When to let go of what is watched, as there are no policies.
+    let_go_at: Option<Instant>,
     world: World,
+    /// What of this is on disk.
+    kept: Option<Last>,
     /// Taken while it works.
     kernel: Option<Kernel>,
     /// Whether the kernel holds what we think.
@@ -93,7 +102,10 @@ pub async fn run(
         gate,
         observer,
         watched: None,
+        is_enforcing: false,
+        let_go_at: None,
         world: World::new(),
+        kept: None,
         kernel: Some(kernel),
         is_told: false,
         is_to_look: false,
@@ -124,6 +136,50 @@ fn open(namespace: Option<&str>, ranges: Vec<netlink::cidr::Cidr>) -> Result<(Ke
     Ok((kernel, follows_sctp, is_holding))
 }
 
+/// Until the cluster can be read (`stop` then): goes by what was known of it last. If it had no policies, pods are let in. If it
+/// had some, nobody can say which, and the kernel holds back what is from or to this node's pods, but for the static ones.
+/// What stands in the kernel already, as it does after a kubelet's restart, stays as it is. Nothing is done for
+/// [`Settings::away_period`]: until then the cluster is not away.
+///
+/// # Errors
+/// The kernel cannot be reached, or refused.
+pub async fn run_by_the_last(last: Last, settings: Settings, gate: Gate, stop: CancellationToken) -> Result<(), Error> {
+    let away = tokio::time::sleep(settings.away_period);
+    if stop.run_until_cancelled(away).await.is_none() {
+        return Ok(());
+    }
+    if !last.has_policies {
+        gate.open(true);
+        stop.cancelled().await;
+        return Ok(());
+    }
+    let mut world = World::new();
+    let (namespace, ranges, whole) = (settings.netns.clone(), last.ranges, world.whole());
+    let begin = client::blocking::spawn(move || {
+        let mut kernel = Kernel::open(namespace.as_deref(), ranges)?;
+        let is_ours = !kernel.is_there()?;
+        if is_ours {
+            kernel.replace(&whole)?;
+        }
+        Ok((kernel, is_ours))
+    });
+    let (mut kernel, is_ours) = begin.await.unwrap_or(Err(Error::Panicked))?;
+    gate.hold(true);
+    while stop.run_until_cancelled(gate.news()).await.is_some() {
+        let (_, changes) = gate.take();
+        if !is_ours {
+            continue;
+        }
+        for (id, facts) in changes {
+            world.set_local_pod(id, facts.filter(|facts| facts.is_static));
+        }
+        let change = world.take_change();
+        let work = client::blocking::spawn(move || kernel.apply(&change).map(|()| kernel));
+        kernel = work.await.unwrap_or(Err(Error::Panicked))?;
+    }
+    Ok(())
+}
+
 impl Loop {
     async fn run(&mut self, stop: &CancellationToken) {
         let policies = self.sources.policies.clone();
@@ -145,32 +201,48 @@ impl Loop {
         }
     }
 
-    /// Begins to follow the cluster when there is a policy, and waits until it is known; ends it when there is none.
+    /// Begins to follow the cluster when there is a policy, and waits until it is known; ends it some time after the last.
     async fn watch_what_is_needed(&mut self) {
-        match (self.world.has_policies(), self.watched.is_some()) {
-            (true, false) => {
-                let handles = ((self.sources.pods)(), (self.sources.namespaces)());
-                handles.0.synced().await;
-                handles.1.synced().await;
-                let mut watched = Watched {
-                    pods: handles.0.subscribe(),
-                    namespaces: handles.1.subscribe(),
-                    _handles: handles,
-                };
-                let (namespaces, pods) = (watched.namespaces.take(), watched.pods.take());
-                self.watched = Some(watched);
-                self.is_told = false;
-                self.take(Event::Namespaces(namespaces));
-                self.take(Event::Pods(pods));
-                self.take_local(true);
+        let has_policies = self.world.has_policies();
+        if !has_policies {
+            if self.watched.is_some() {
+                let at = *self
+                    .let_go_at
+                    .get_or_insert_with(|| Instant::now() + self.settings.keep_period);
+                if at <= Instant::now() {
+                    self.watched = None;
+                    self.let_go_at = None;
+                    self.world = World::new();
+                }
             }
-            (false, true) => {
-                self.watched = None;
-                self.world = World::new();
-                self.is_told = false;
-            }
-            _ => {}
+        } else if self.watched.is_none() {
+            self.gate.open(false);
+            let handles = ((self.sources.pods)(), (self.sources.namespaces)());
+            handles.0.synced().await;
+            handles.1.synced().await;
+            self.watched = Some(Watched {
+                pods: handles.0.subscribe(),
+                namespaces: handles.1.subscribe(),
+                _handles: handles,
+            });
+            self.take_watched();
+            self.take_local(true);
+        } else if !self.is_enforcing {
+            self.let_go_at = None;
+            self.take_watched();
         }
+        if self.is_enforcing != has_policies {
+            self.is_enforcing = has_policies;
+            self.is_told = false;
+        }
+    }
+
+    /// Takes what of the cluster's news is there already.
+    fn take_watched(&mut self) {
+        let Some(watched) = &mut self.watched else { return };
+        let (namespaces, pods) = (watched.namespaces.take(), watched.pods.take());
+        self.take(Event::Namespaces(namespaces));
+        self.take(Event::Pods(pods));
     }
 
     async fn next(&mut self, stop: &CancellationToken) -> Event {
@@ -275,7 +347,7 @@ impl Loop {
     fn take_local(&mut self, all: bool) {
         let (revision, changes) = if all { self.gate.all() } else { self.gate.take() };
         self.taken = revision;
-        // Without policies the gate alone keeps them; all are taken when there is one.
+        // Where nothing is watched the gate alone keeps them; all are taken when it is.
         if self.watched.is_some() {
             for (id, facts) in changes {
                 self.world.set_local_pod(id, facts);
@@ -287,12 +359,14 @@ impl Loop {
     async fn turn(&mut self) {
         self.take_local(false);
         let outcome = self.tell_kernel().await;
-        let is_active = self.watched.is_some();
+        let is_active = self.is_enforcing;
         self.wake_at = match &outcome {
             Ok(()) => {
                 self.backoff.reset();
                 self.gate.reach(self.taken, is_active);
-                is_active.then(|| Instant::now() + self.settings.look_period)
+                self.keep().await;
+                let look_at = is_active.then(|| Instant::now() + self.settings.look_period);
+                look_at.or(self.let_go_at)
             }
             Err(error) => {
                 self.is_told = false;
@@ -308,7 +382,7 @@ impl Loop {
     }
 
     async fn tell_kernel(&mut self) -> Result<(), Error> {
-        if self.watched.is_none() {
+        if !self.is_enforcing {
             if !self.is_told {
                 self.with_kernel(Kernel::remove).await?;
                 self.kernel = None;
@@ -345,6 +419,27 @@ impl Loop {
         }
         self.is_told = true;
         Ok(())
+    }
+
+    /// Keeps for the next start what there is, where that has changed.
+    async fn keep(&mut self) {
+        let now = Last {
+            ranges: self.settings.pod_cidrs.clone(),
+            has_policies: self.is_enforcing,
+        };
+        let Some(path) = self.settings.last.clone().filter(|_| self.kept.as_ref() != Some(&now)) else {
+            return;
+        };
+        let written = now.clone();
+        let outcome = client::blocking::spawn(move || written.write(&path)).await;
+        match outcome {
+            Ok(Ok(())) => self.kept = Some(now),
+            Ok(Err(error)) => tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "whether there are network policies is not kept for the next start"
+            ),
+            Err(_) => {}
+        }
     }
 
     /// Works with the kernel where that holds up nobody. After an error a new connection is made: old answers may be under

@@ -19,9 +19,10 @@ enum Requirement {
 impl Requirement {
     fn holds(&self, labels: &Labels) -> bool {
         match self {
-            Self::In(key, values) => labels.get(key).is_some_and(|value| values.contains(value)),
+            // Values are sorted.
+            Self::In(key, values) => labels.get(key).is_some_and(|value| values.binary_search(value).is_ok()),
             // An absent key is not among the values (labels.Requirement of apimachinery).
-            Self::NotIn(key, values) => labels.get(key).is_none_or(|value| !values.contains(value)),
+            Self::NotIn(key, values) => labels.get(key).is_none_or(|value| values.binary_search(value).is_err()),
             Self::Exists(key) => labels.contains_key(key),
             Self::DoesNotExist(key) => !labels.contains_key(key),
         }

@@ -1,5 +1,6 @@
 //! What the node decides about enforcement, and what is told of it. Values only.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,6 +9,12 @@ use netlink::cidr::Cidr;
 
 /// Between two looks whether somebody else has removed our rules.
 pub const LOOK_PERIOD: Duration = Duration::from_secs(2);
+
+/// How long the cluster's pods are followed after the last policy has gone.
+pub const KEEP_PERIOD: Duration = Duration::from_secs(600);
+
+/// How long the cluster may take to be read before what was known of it last counts.
+pub const AWAY_PERIOD: Duration = Duration::from_secs(5);
 
 /// Settings of one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +28,12 @@ pub struct Settings {
     pub netns: Option<String>,
     /// Between two looks whether our rules are still there, while there is any policy.
     pub look_period: Duration,
+    /// How long pods and namespaces are followed after the last policy has gone.
+    pub keep_period: Duration,
+    /// How long the cluster may take to be read before what was known last counts.
+    pub away_period: Duration,
+    /// Where [`crate::last::Last`] is kept; nowhere if absent.
+    pub last: Option<PathBuf>,
 }
 
 impl Default for Settings {
@@ -30,6 +43,9 @@ impl Default for Settings {
             pod_cidrs: Vec::new(),
             netns: None,
             look_period: LOOK_PERIOD,
+            keep_period: KEEP_PERIOD,
+            away_period: AWAY_PERIOD,
+            last: None,
         }
     }
 }

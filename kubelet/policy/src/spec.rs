@@ -149,6 +149,14 @@ pub fn protocol_number(name: Option<&str>) -> Option<u8> {
     }
 }
 
+/// The name in the API of a protocol.
+pub fn protocol_name(number: u8) -> Option<&'static str> {
+    let names = ["TCP", "UDP", "SCTP"].into_iter();
+    names
+        .into_iter()
+        .find(|name| protocol_number(Some(name)) == Some(number))
+}
+
 /// A rule of either direction, as the API has it.
 struct RawRule<'a> {
     peers: &'a [NetworkPolicyPeer],

@@ -5,6 +5,7 @@
 //! is a look at the local pods it is about.
 
 mod chains;
+mod concern;
 mod maker;
 mod sets;
 
@@ -18,6 +19,7 @@ use crate::facts::{Facts, NamedPort, PodId};
 use crate::selector::{Labels, Selector};
 use crate::spec::{Direction, Policy, Rule};
 use chains::Chains;
+use concern::Concerning;
 use maker::Maker;
 pub(crate) use sets::MOST_MEMBERS;
 use sets::{SetKey, Sets};
@@ -294,8 +296,10 @@ impl World {
     fn settle(&mut self) {
         self.find_concerned();
         let (mut made, mut released) = (Made::new(), Vec::new());
+        let policies = std::mem::take(&mut self.policies);
+        let mut concerning = Concerning::new(&policies);
         for id in std::mem::take(&mut self.unsettled_pods) {
-            let old = match self.chains_for(&id, &mut made) {
+            let old = match self.chains_for(&id, &mut concerning, &mut made) {
                 Some(slots) => self.slots.insert(id.clone(), slots),
                 None => self.slots.remove(&id),
             };
@@ -303,6 +307,7 @@ impl World {
             let addresses = self.pods.get(&id).map(|entry| entry.facts.addresses.clone());
             self.unsettled_addresses.extend(addresses.into_iter().flatten());
         }
+        self.policies = policies;
         // Last: what old and new share stays.
         for chain in released {
             for set in self.chains.release(chain) {
@@ -350,15 +355,9 @@ impl World {
     }
 
     /// The chains of a pod, which gain a user each. Absent: it is no local pod policies concern.
-    fn chains_for(&mut self, id: &PodId, made: &mut Made) -> Option<Slots> {
+    fn chains_for(&mut self, id: &PodId, concerning: &mut Concerning<'_>, made: &mut Made) -> Option<Slots> {
         let facts = &self.pods.get(id).filter(|_| self.local.contains(id))?.facts;
-        let policies: Vec<&Policy> = self
-            .policies
-            .range(Key::new(id.key.namespace.clone(), "")..)
-            .take_while(|(key, _)| key.namespace == id.key.namespace)
-            .map(|(_, policy)| policy)
-            .filter(|policy| policy.concerns(&facts.labels))
-            .collect();
+        let policies = concerning.of(&id.key.namespace, &facts.labels);
         let mut slots = Slots::default();
         for direction in Direction::ALL {
             let isolating: Vec<&Policy> = policies

@@ -16,6 +16,7 @@ use kube::config::{AuthInfo, Cluster, Kubeconfig};
 use rcgen::KeyPair;
 use serde_json::json;
 use std::fs;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -244,6 +245,13 @@ fn current(path: &Path) -> Result<(AuthInfo, Cluster), String> {
     let user = user.and_then(|user| user.auth_info).unwrap_or_default();
     let cluster = cluster.and_then(|cluster| cluster.cluster).ok_or("names no cluster")?;
     Ok((user, cluster))
+}
+
+/// The address of a kubeconfig's API server, where it is no name.
+pub fn server_address(path: &Path) -> Option<IpAddr> {
+    let (_, cluster) = current(path).ok()?;
+    let server: http::Uri = cluster.server?.parse().ok()?;
+    server.host()?.trim_matches(['[', ']']).parse().ok()
 }
 
 /// The certificate and key a user's entry holds or points at, in one PEM text.

@@ -39,8 +39,7 @@ pub(super) fn of_proxy(recorder: &Recorder, told: &Told) {
 
 /// What the overlay has to say of its node.
 pub(super) fn of_overlay(recorder: &Recorder, node: &str, notice: overlay::Notice) {
-    tracing::warn!(reason = notice.reason, "{}", notice.message);
-    recorder.node(node, Severity::Warning, notice.reason, notice.message);
+    recorder.node(node, severity(notice.is_warning), notice.reason, notice.message);
 }
 
 /// What is to be said of policies.

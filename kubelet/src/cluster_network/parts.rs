@@ -1,9 +1,11 @@
 //! How each part begins: what it follows, and whom it tells.
 
 use super::{Begin, Given, events, settings};
-use client::Informer;
+use client::{AsTree, Informer};
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use netlink::cidr::Cidr;
+use policy::last::Last;
+use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
@@ -80,9 +82,10 @@ pub(super) fn policies(given: &Arc<Given>) -> Begin {
     Box::new(move |stop| {
         let given = given.clone();
         Box::pin(async move {
-            let Some(()) = stop.run_until_cancelled(given.nodes.synced()).await else {
+            by_the_last(&given, &stop).await?;
+            if stop.is_cancelled() {
                 return Ok(());
-            };
+            }
             let node = given.parts.context.node_name.clone();
             let mut ranges = ranges(&given.nodes, &node);
             // Which addresses are held back until they are known depends on the node's ranges: with others all begins anew.
@@ -103,6 +106,28 @@ pub(super) fn policies(given: &Arc<Given>) -> Begin {
     })
 }
 
+/// Where it is kept what was known of policies last.
+fn last(given: &Given) -> PathBuf {
+    given.config.paths.root_dir.join("network_policies_state")
+}
+
+/// Until the cluster can be read: goes by what was known of it last, if anything was.
+async fn by_the_last(given: &Arc<Given>, stop: &CancellationToken) -> Result<(), String> {
+    let (inside, gate) = (stop.child_token(), given.parts.gate.clone());
+    let (Some(last), Some(gate)) = (Last::read(&last(given)), gate) else {
+        stop.run_until_cancelled(given.nodes.synced()).await;
+        return Ok(());
+    };
+    let settings = policy::settings::Settings::default();
+    let going = policy::run_by_the_last(last, settings, gate, inside.clone());
+    let reading = async {
+        stop.run_until_cancelled(given.nodes.synced()).await;
+        inside.cancel();
+    };
+    let (ended, ()) = tokio::join!(going, reading);
+    ended.map_err(|error| settings::chain(&error))
+}
+
 /// Enforces policies on a node of these ranges until `stop`.
 async fn enforce(given: &Arc<Given>, pod_cidrs: Vec<Cidr>, stop: CancellationToken) -> Result<(), String> {
     let parts = &given.parts;
@@ -111,12 +136,16 @@ async fn enforce(given: &Arc<Given>, pod_cidrs: Vec<Cidr>, stop: CancellationTok
     let settings = policy::settings::Settings {
         node_name: node.clone(),
         pod_cidrs,
+        last: Some(last(given)),
         ..policy::settings::Settings::default()
     };
     let (of_pods, of_namespaces) = (given.clone(), given.clone());
     let sources = policy::Sources {
         policies: given.all(),
-        pods: Box::new(move || of_pods.all::<Pod>()),
+        pods: Box::new(move || {
+            let pods = kube::Api::<AsTree<Pod>>::all(of_pods.client.clone());
+            Informer::spawn_from(pods, of_pods.options(""), |pod| policy::facts::trim(pod.into_object()))
+        }),
         namespaces: Box::new(move || namespaces(&of_namespaces)),
     };
     let recorder = parts.recorder.clone();

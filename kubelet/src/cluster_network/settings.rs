@@ -1,5 +1,6 @@
 //! What each part is told, of what the kubelet is told. Pure.
 
+use crate::certificate::credentials::server_address;
 use crate::config::{Backend, Config};
 use netlink::cidr::Cidr;
 use std::net::IpAddr;
@@ -60,7 +61,11 @@ pub(super) fn overlay(config: &Config, node: &str) -> Option<overlay::Settings> 
         Backend::HostGw => overlay::Backend::HostGw,
     };
     let ranges = config.cluster_network.ranges.clone();
+    // What is known of the Services' range, and where the API server is: no Node may lead that away.
+    let services = config.dns.cluster_dns.iter().filter_map(|text| text.parse().ok());
+    let server = config.paths.kubeconfig.as_deref().and_then(server_address);
     Some(overlay::Settings {
+        reserved: services.chain(server).map(Cidr::host).collect(),
         vni: VNI,
         underlay: config.node.ips.clone(),
         ..overlay::Settings::new(node, backend, ranges)

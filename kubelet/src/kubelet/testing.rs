@@ -335,6 +335,8 @@ pub(crate) struct Bench {
     /// Its kubelets know no API server; or they keep what their pods need.
     pub(crate) standalone: bool,
     pub(crate) autonomy: bool,
+    /// Its pods wait for their network policies.
+    pub(crate) policies: bool,
     /// What its pods are admitted to; what is not listed is not judged.
     pub(crate) allocatable: ResourceList,
     /// When its pods must go for the node's sake.
@@ -390,6 +392,7 @@ impl Bench {
             clock,
             standalone: false,
             autonomy: false,
+            policies: false,
             allocatable: ResourceList::new(),
             eviction: Rules::default(),
             shutdown: Periods::default(),
@@ -435,6 +438,7 @@ impl Bench {
                 },
                 allocatable: self.allocatable.clone(),
                 autonomy: self.autonomy,
+                policies: self.policies,
                 eviction: self.eviction.clone(),
                 shutdown: self.shutdown.clone(),
                 machine: self.machine(),

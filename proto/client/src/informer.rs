@@ -145,8 +145,9 @@ impl<K: Object> Informer<K> {
         Self::spawn_from(api, options, AsTree::into_object)
     }
 
-    /// `object` takes an object out of the form it arrives in.
-    fn spawn_from<W: Object>(api: Api<W>, options: Options, object: fn(W) -> K) -> Self {
+    /// `object` takes an object out of the form it arrives in, and may leave parts of it out: what is kept of it is what it
+    /// returns. Its name, namespace and resourceVersion must stay.
+    pub fn spawn_from<W: Object>(api: Api<W>, options: Options, object: fn(W) -> K) -> Self {
         let shared = Arc::new(Shared {
             store: Store::default(),
             progress: watch::Sender::new(Progress::default()),

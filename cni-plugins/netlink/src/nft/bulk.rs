@@ -25,7 +25,58 @@ pub struct Fingerprint {
     pub uses: u64,
 }
 
+/// A chain by its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Its table's family.
+    pub family: Family,
+    /// Its table.
+    pub table: String,
+    /// Its name.
+    pub name: String,
+}
+
+/// `NF_INET_FORWARD`.
+const HOOK_FORWARD: u32 = 2;
+/// `NF_DROP`.
+const DROP: u32 = 0;
+
+/// A base chain that forwarded packets pass and that drops what it has no rule for.
+fn dropping_forward_chain(family: Family, body: &[u8]) -> Option<Found> {
+    let number = |value: &[u8]| Some(u32::from_be_bytes(value.try_into().ok()?));
+    let attributes = body.get(4..)?;
+    // A dump in one family is of that one, but for kernels that answer with more.
+    let hook = attribute(attributes, NFTA_CHAIN_HOOK)?;
+    let is_forward = attribute(hook, NFTA_HOOK_HOOKNUM).and_then(number) == Some(HOOK_FORWARD);
+    let drops = attribute(attributes, NFTA_CHAIN_POLICY).and_then(number) == Some(DROP);
+    (is_forward && drops && body.first() == Some(&(family as u8))).then_some(Found {
+        family,
+        table: attribute(attributes, NFTA_CHAIN_TABLE).map(read_text)?,
+        name: attribute(attributes, NFTA_CHAIN_NAME).map(read_text)?,
+    })
+}
+
 impl Connection {
+    /// The chains of IP families that forwarded packets pass and whose policy is to drop them.
+    ///
+    /// # Errors
+    /// The kernel does not tell.
+    pub fn dropping_forward_chains(&mut self) -> Result<Vec<Found>, Error> {
+        let mut found = Vec::new();
+        for family in [Family::Ipv4, Family::Ipv6, Family::Inet] {
+            let listed = self
+                .socket
+                .dump(&start(NFT_MSG_GETCHAIN, 0, family))
+                .map_err(Error::List)?;
+            found.extend(
+                listed
+                    .iter()
+                    .filter_map(|reply| dropping_forward_chain(family, &reply.body)),
+            );
+        }
+        Ok(found)
+    }
+
     /// Applies a batch of any size, whole or not at all. When the error is not the kernel's refusal, it is not known whether
     /// it was applied.
     ///

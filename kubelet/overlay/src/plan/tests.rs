@@ -54,6 +54,7 @@ fn own() -> Own {
             v4: mac(1),
             v6: mac(101),
         },
+        addresses: BTreeSet::new(),
     }
 }
 
@@ -119,6 +120,76 @@ fn a_route_leads_straight_to_each_node_on_the_link() {
     assert_eq!(reasons(&plan).len(), 1);
     assert_eq!(reasons(&plan)[0].0, "far");
     assert_eq!(plan.pod_mtu(&own()), Some(1500));
+}
+
+#[test]
+fn a_range_that_holds_more_than_pods_leads_nowhere() {
+    let mut settings = settings(Backend::HostGw);
+    settings.reserved = vec![cidr("10.244.128.0/20"), cidr("10.244.7.9/32")];
+    let mut own = own();
+    own.addresses.insert(addr("10.244.5.5"));
+    // An older node that is among what would be pods of a younger one.
+    let mut among = peer("among", "10.244.1.0/24", "192.0.2.2", 2);
+    among.ends.v4.internal = Some(addr("10.244.6.6"));
+    let peers = [
+        among,
+        peer("own-address", "10.244.5.0/24", "192.0.2.5", 5),
+        peer("others-address", "10.244.6.0/24", "192.0.2.6", 6),
+        peer("api-server", "10.244.7.0/24", "192.0.2.7", 7),
+        peer("services", "10.244.130.0/24", "192.0.2.8", 8),
+        // Younger than the range they are in: they lose, not the range.
+        peer("late", "10.244.20.0/24", "10.244.1.9", 20),
+        peer("late-to-us", "10.244.21.0/24", "10.244.0.9", 21),
+        peer("good", "10.244.9.0/24", "192.0.2.9", 9),
+    ];
+    let plan = plan(&settings, &own, &peers);
+    let said = reasons(&plan).into_iter().map(|(node, text)| format!("{node}: {text}"));
+    assert_eq!(
+        said.collect::<BTreeSet<_>>(),
+        BTreeSet::from(
+            [
+                "own-address: its pod range 10.244.5.0/24 contains the node address 10.244.5.5",
+                "others-address: its pod range 10.244.6.0/24 contains the address 10.244.6.6 of node \"among\"",
+                "api-server: its pod range 10.244.7.0/24 overlaps 10.244.7.9/32, where the cluster's own addresses are",
+                "services: its pod range 10.244.130.0/24 overlaps 10.244.128.0/20, where the cluster's own addresses are",
+                "late: its address 10.244.1.9 is in the pod range 10.244.1.0/24 of node \"among\"",
+                "late-to-us: its address 10.244.0.9 is in the pod range 10.244.0.0/24 of node \"own\"",
+            ]
+            .map(str::to_owned)
+        )
+    );
+    let routes: Vec<&Cidr> = plan.state.routes.keys().collect();
+    assert_eq!(routes, [&cidr("10.244.1.0/24"), &cidr("10.244.9.0/24")]);
+}
+
+#[test]
+fn of_two_hardware_addresses_that_are_the_same_the_younger_nodes_changes() {
+    let spare = Mac([2, 0, 0, 0, 0, 0xfe]);
+    let all: BTreeMap<String, Peer> = [
+        peer("old", "10.244.1.0/24", "192.0.2.1", 1),
+        peer("mine", "10.244.2.0/24", "192.0.2.2", 2),
+        peer("new", "10.244.3.0/24", "192.0.2.3", 3),
+    ]
+    .into_iter()
+    .map(|peer| (peer.name.clone(), peer))
+    .collect();
+    for (told, present, spare, expected) in [
+        (Some(2), None, spare, mac(2)),
+        (Some(3), None, spare, mac(3)),
+        (Some(1), None, spare, spare),
+        (Some(1), Some(9), spare, mac(9)),
+        (Some(1), Some(1), spare, spare),
+        (None, Some(9), spare, mac(9)),
+        // What nobody was told of yet gives way to the younger, too.
+        (None, Some(3), spare, spare),
+        (None, None, mac(3), mac(4)),
+        (None, None, spare, spare),
+    ] {
+        let mut own = all["mine"].clone();
+        own.ends.v4.mac = told.map(mac);
+        let found = super::mac(&all, &own, Family::V4, present.map(mac), spare);
+        assert_eq!(found, expected, "{told:?} {present:?} {spare}");
+    }
 }
 
 /// Makes something of a node wrong.

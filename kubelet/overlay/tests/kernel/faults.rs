@@ -2,6 +2,7 @@
 
 use crate::lab::{Lab, Node, connect, echo, until, until_they_meet};
 use overlay::Backend;
+use overlay::peer::annotation;
 use serde_json::json;
 
 fn is_noticed(node: &Node, words: &str) -> bool {
@@ -137,4 +138,71 @@ fn rules_that_were_flushed_are_written_again() {
         a.namespace.exec("nft list ruleset").contains("masquerade")
     });
     until("the pods' MTU follows", || *a.mtu.borrow() == Some(1400));
+}
+
+#[test]
+fn of_two_nodes_with_one_hardware_address_the_younger_takes_another() {
+    let lab = Lab::new(Backend::Vxlan);
+    let (a, c) = (lab.node(1), lab.node(3));
+    until_they_meet(&a, &c);
+    let data = annotation(&lab.server.node("node-1"), "backend-data")
+        .unwrap()
+        .to_owned();
+    // A machine that was copied: what its Node says is what the first one said.
+    let mut b = lab.idle_node(2);
+    lab.server.change("node-2", |node| {
+        node["metadata"]["annotations"] = json!({"flannel.alpha.coreos.com/backend-data": data.as_str()});
+    });
+    b.start(&lab.server, lab.backend);
+    until_they_meet(&a, &b);
+    until_they_meet(&b, &c);
+    assert_eq!(annotation(&lab.server.node("node-1"), "backend-data"), Some(&*data));
+    assert_ne!(annotation(&lab.server.node("node-2"), "backend-data"), Some(&*data));
+    until("it is told", || is_noticed(&b, "Another node has the hardware address"));
+}
+
+#[test]
+fn a_network_that_takes_smaller_packets_is_told() {
+    let lab = Lab::new(Backend::Vxlan);
+    let (mut a, b) = (lab.idle_node(1), lab.node(2));
+    lab.wire.ip("link set port1 mtu 1400");
+    a.start(&lab.server, lab.backend);
+    until("it is told", || is_noticed(&a, "packets of 1450 bytes do not arrive"));
+    drop(b);
+}
+
+#[test]
+fn a_chain_of_others_that_drops_is_told() {
+    let lab = Lab::new(Backend::HostGw);
+    let mut a = lab.idle_node(1);
+    a.namespace.exec("nft add table ip filter");
+    a.namespace
+        .exec("nft add chain ip filter FORWARD { type filter hook forward priority 0 ; policy drop ; }");
+    a.namespace
+        .exec("nft add chain ip filter INPUT { type filter hook input priority 0 ; policy accept ; }");
+    a.start(&lab.server, lab.backend);
+    until("it is told", || {
+        is_noticed(&a, "chain FORWARD of table ip filter drops")
+    });
+    assert!(!is_noticed(&a, "INPUT"));
+}
+
+#[test]
+fn a_range_with_a_nodes_address_leads_nowhere() {
+    let lab = Lab::new(Backend::HostGw);
+    let (a, b) = (lab.node(1), lab.node(2));
+    // On no interface the overlay uses, but this node's own.
+    a.namespace.ip("addr add 10.244.90.7/32 dev lo");
+    lab.server.change("node-90", |node| {
+        node["metadata"]["creationTimestamp"] = json!("2026-02-01T00:00:00Z");
+        node["spec"]["podCIDRs"] = json!(["10.244.90.0/24"]);
+        node["status"]["addresses"] = json!([{"type": "InternalIP", "address": "192.0.2.90"}]);
+    });
+    until_they_meet(&a, &b);
+    until("it is told", || {
+        is_noticed(&a, "its pod range 10.244.90.0/24 contains the node address 10.244.90.7")
+    });
+    until("there is no route", || {
+        a.namespace.ip("route show 10.244.90.0/24").is_empty()
+    });
 }

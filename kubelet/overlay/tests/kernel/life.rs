@@ -56,10 +56,6 @@ fn pods_of_two_nodes_meet_through_a_tunnel() {
         let link = a.namespace.link(device).unwrap();
         assert_eq!(link["mtu"], mtu);
         assert_eq!(link["linkinfo"]["info_data"]["port"], 8472);
-        let offload = a
-            .namespace
-            .inside(|| Socket::open(Protocol::Route).unwrap().transmit_checksum_offload(device));
-        assert!(!offload.unwrap(), "{device}");
     }
     until("the pods' MTU is told", || *a.mtu.borrow() == Some(1430));
     let node = lab.server.node("node-1");
@@ -76,6 +72,48 @@ fn pods_of_two_nodes_meet_through_a_tunnel() {
     assert_eq!((&*condition.type_, &*condition.status), ("NetworkUnavailable", "False"));
     // The node itself reaches the other's pod, also from an address that is none of the cluster's.
     talk(&a.namespace, &b.pod, b.pod_address(true)).unwrap();
+}
+
+fn offloads(node: &Node, device: &str) -> bool {
+    let ask = || Socket::open(Protocol::Route).unwrap().transmit_checksum_offload(device);
+    node.namespace.inside(ask).unwrap()
+}
+
+#[test]
+fn checksums_are_the_network_cards_once_another_node_has_answered() {
+    let lab = Lab::new(Backend::Vxlan);
+    let (mut a, b) = (lab.node(1), lab.idle_node(2));
+    until("there are tunnels", || {
+        TUNNELS
+            .map(|device| a.namespace.link(device))
+            .iter()
+            .all(Option::is_some)
+    });
+    for device in TUNNELS {
+        // There is nobody to ask.
+        until("checksums are the processor's", || !offloads(&a, device));
+    }
+    let mut b = b;
+    b.start(&lab.server, lab.backend);
+    until_they_meet(&a, &b);
+    for device in TUNNELS {
+        until("it is found out", || offloads(&a, device));
+    }
+    for family in ["V4", "V6"] {
+        until("it is told", || {
+            let notices = a.notices.lock().unwrap();
+            let mut tested = notices.iter().filter(|notice| notice.reason == "PodNetworkTested");
+            tested.any(|notice| notice.message.starts_with(family) && !notice.is_warning)
+        });
+    }
+    until_they_meet(&a, &b);
+    // What a run before this has found out, the next takes over.
+    a.stop();
+    a.start(&lab.server, lab.backend);
+    until_they_meet(&a, &b);
+    until("they are still the cards'", || {
+        TUNNELS.iter().all(|device| offloads(&a, device))
+    });
 }
 
 #[test]

@@ -8,7 +8,7 @@
 
 use netlink::address::Address;
 use netlink::cidr::Cidr;
-use netlink::nft::expression::{Header, Verdict};
+use netlink::nft::expression::{Comparison, Header, Verdict};
 use netlink::nft::judge::Judge;
 use netlink::nft::step::{Step, Word};
 use netlink::nft::{BaseChain, Batch, Chain, Family};
@@ -40,7 +40,7 @@ const FORWARD_BASE: BaseChain<'_> = BaseChain {
 };
 const IPV6_HEADER_BYTES: u32 = 40;
 /// For whom the link layer took a frame: this machine, another one (`linux/if_packet.h`).
-const PACKET_HOST: [u8; 1] = [0];
+pub(super) const PACKET_HOST: [u8; 1] = [0];
 const PACKET_OTHERHOST: [u8; 1] = [3];
 
 /// A bridge pods are on: their range, and the bridge's own hardware address.
@@ -156,7 +156,7 @@ fn prerouting_rules(hidden: &Hidden) -> Vec<Vec<Judge>> {
 }
 
 /// Frames still on their way from port to port after the detours are judged by nobody: those between link-local addresses,
-/// and those to all or several that carry a packet to one pod.
+/// those to all or several that carry a packet to one pod, and packets for all or several.
 fn forward_rules(hidden: &Hidden) -> Vec<Vec<Judge>> {
     let mut rules = vec![discovery()];
     if hidden.has_link_local {
@@ -167,7 +167,26 @@ fn forward_rules(hidden: &Hidden) -> Vec<Vec<Judge>> {
         rule.push(step(Step::Verdict(Verdict::Drop)));
         rule
     }));
+    rules.extend(hidden.detours.iter().map(|detour| {
+        let network = detour.network;
+        let mut rule = ether_type(network.is_v4()).to_vec();
+        rule.extend(for_several(network, &PACKET_OTHERHOST));
+        rule
+    }));
     rules
+}
+
+/// Drops what pods of the network send to all or several. `to_one` is what the link layer says of a packet for one.
+pub(super) fn for_several(network: Cidr, to_one: &[u8]) -> Vec<Judge> {
+    let (offset, length) = if network.is_v4() { (12, 4) } else { (8, 16) };
+    let mut rule = vec![
+        Judge::Addressee(FIRST),
+        step(Step::Compare(FIRST, Comparison::NotEqual, to_one.to_vec())),
+        step(Step::Payload(Header::Network, offset, length, FIRST)),
+    ];
+    rule.extend(masked(network));
+    rule.push(step(Step::Verdict(Verdict::Drop)));
+    rule
 }
 
 /// The packet is for an address of the network.

@@ -4,6 +4,7 @@
 //! forward (filter, forward, 0)          every packet that is routed from or to a pod
 //!   neighbour discovery -> accept            (chain neighbours)
 //!   from or to fe80::/10 -> drop
+//!   to all or several from this node's range -> drop
 //!   no connection -> goto loose         by the packet's own addresses
 //!   initiator vmap egress4/egress6      jump c<n>, for pods whose egress is isolated
 //!   responder vmap ingress4/ingress6    jump c<n>, for pods whose ingress is isolated
@@ -24,6 +25,7 @@ use netlink::nft::set::{Data, Element, Kind, NewSet as KernelSet, Part, Value};
 use netlink::nft::step::{ConnectionKey, Step, Word};
 use netlink::nft::{BaseChain, Batch, Chain as KernelChain, Family};
 
+use super::bridge::{PACKET_HOST, for_several};
 use crate::change::{Allow, Chain, ChainId, Change, Content, Dispatch, Member, NewSet, Revision, SetId, SetKind};
 use crate::range::Range;
 use crate::spec::Direction;
@@ -306,6 +308,15 @@ fn forward_rules(held: &[Cidr]) -> Vec<Vec<Judge>> {
             equals(&[Family::Ipv6 as u8]),
         ];
         [family, drop].concat()
+    }));
+    // Bridged ones that br_netfilter shows here, and routed ones.
+    rules.extend(held.iter().map(|network| {
+        let family = if network.is_v4() { Family::Ipv4 } else { Family::Ipv6 };
+        let family = [
+            step(Step::Meta(MetaKey::NetworkProtocol, FIRST)),
+            equals(&[family as u8]),
+        ];
+        [&family[..], &for_several(*network, &PACKET_HOST)].concat()
     }));
     rules.push(vec![
         step(Step::Connection(ConnectionKey::State, FIRST)),

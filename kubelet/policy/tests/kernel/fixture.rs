@@ -15,7 +15,7 @@ use policy::world::World;
 use serde_json::{Value, json};
 
 /// Long enough for whatever is let through.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 /// Long enough to see that nothing comes. Where something would come later, a test passes that should not; none fails.
 const DOUBT: Duration = Duration::from_millis(400);
 /// The name of the node.
@@ -114,9 +114,7 @@ impl Pod {
     pub(crate) fn link_local(&self, addr: &str) -> SocketAddrV6 {
         self.namespace
             .ip(&["addr", "add", &format!("{addr}/64"), "dev", "eth0", "nodad"]);
-        let shown = self.namespace.run("ip", &["-o", "link", "show", "eth0"]);
-        let (index, _) = shown.split_once(':').unwrap();
-        SocketAddrV6::new(addr.parse().unwrap(), 0, 0, index.parse().unwrap())
+        SocketAddrV6::new(addr.parse().unwrap(), 0, 0, self.interface())
     }
 
     pub(crate) fn receive(&self, addr: IpAddr, port: u16) -> UdpSocket {
@@ -173,6 +171,26 @@ impl Pod {
             .namespace
             .inside(|| UdpSocket::bind(SocketAddr::new(any, 0)).unwrap());
         socket.send_to(bytes, target).unwrap();
+    }
+
+    /// The number of its interface.
+    pub(crate) fn interface(&self) -> u32 {
+        let shown = self.namespace.run("ip", &["-o", "link", "show", "eth0"]);
+        shown.split_once(':').unwrap().0.parse().unwrap()
+    }
+
+    /// Sends a datagram from its own address to all or several; to port 5353, by IPv6 to 5354.
+    pub(crate) fn send_to_several(&self, to: IpAddr) {
+        let own = if to.is_ipv4() { self.v4 } else { self.v6 };
+        let target: SocketAddr = match to {
+            IpAddr::V4(_) => SocketAddr::new(to, 5353),
+            IpAddr::V6(to) => SocketAddrV6::new(to, 5354, 0, self.interface()).into(),
+        };
+        let socket = self
+            .namespace
+            .inside(|| UdpSocket::bind(SocketAddr::new(own, 0)).unwrap());
+        socket.set_broadcast(true).unwrap();
+        socket.send_to(b"x", target).unwrap();
     }
 
     /// Sends a datagram from this address.

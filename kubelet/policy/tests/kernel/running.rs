@@ -8,8 +8,9 @@ use k8s_openapi::api::core::v1::Pod as PodObject;
 use netlink::cidr::Cidr;
 use policy::facts::PodId;
 use policy::gate::{Gate, Late};
+use policy::last::Last;
 use policy::settings::{Notice, Settings};
-use policy::{Sources, remove, run};
+use policy::{Sources, remove, run, run_by_the_last};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -32,6 +33,11 @@ struct Running {
 
 impl Running {
     fn start(node: Node, api: Api) -> Self {
+        let settings = settings(&node);
+        Self::start_with(node, api, settings)
+    }
+
+    fn start_with(node: Node, api: Api, settings: Settings) -> Self {
         let (gate, stop, notices) = (Gate::new(), CancellationToken::new(), Arc::default());
         let (for_pods, for_namespaces) = (api.clone(), api.clone());
         let sources = Sources {
@@ -41,7 +47,7 @@ impl Running {
         };
         let told: Arc<Mutex<Vec<Notice>>> = Arc::clone(&notices);
         let observer = Arc::new(move |notice: &Notice| told.lock().unwrap().push(notice.clone()));
-        let (gate_there, stop_there, settings) = (gate.clone(), stop.clone(), settings(&node));
+        let (gate_there, stop_there) = (gate.clone(), stop.clone());
         let task = tokio::spawn(async move {
             run(sources, settings, gate_there, observer, stop_there).await.unwrap();
         });
@@ -85,6 +91,8 @@ fn settings(node: &Node) -> Settings {
             .to_vec(),
         netns: Some(node.namespace.path()),
         look_period: Duration::from_millis(50),
+        away_period: Duration::ZERO,
+        ..Settings::default()
     }
 }
 
@@ -146,6 +154,147 @@ async fn nothing_is_there_without_policies_and_all_of_it_with_one() {
     blocking(|| running.node.pods[0].reaches(&listener));
     assert_eq!(running.api.lists("pods"), 1);
     running.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn policies_that_come_and_go_list_the_pods_once() {
+    let (mut node, api) = (Node::new(Bridging::Shown, &["a", "b"]), Api::default());
+    node.kernel.remove().unwrap();
+    put_pods(&api, &node, &[0]);
+    let keeping = Settings {
+        keep_period: Duration::from_secs(3600),
+        ..settings(&node)
+    };
+    let running = Running::start_with(node, api, keeping);
+    for round in 0..3 {
+        running.api.put("networkpolicies", deny("b"));
+        running
+            .until("the table is there", |rules| rules.contains("chain forward"))
+            .await;
+        if round == 1 {
+            // What came while there was none is known.
+            running
+                .until("the pod that came meanwhile is in it", |rules| rules.contains("jump c"))
+                .await;
+        }
+        running.api.delete("networkpolicies", "default", "deny");
+        running.until("gone", |rules| !rules.contains("skiff_policy")).await;
+        if round == 0 {
+            put_pods(&running.api, &running.node, &[1]);
+        }
+    }
+    assert_eq!((running.api.lists("pods"), running.api.lists("namespaces")), (1, 1));
+    let node = running.end().await;
+
+    // Without that it begins anew each time.
+    let api = Api::default();
+    put_pods(&api, &node, &[0, 1]);
+    let letting_go = Settings {
+        keep_period: Duration::ZERO,
+        ..settings(&node)
+    };
+    let running = Running::start_with(node, api, letting_go);
+    for round in 1..3 {
+        running.api.put("networkpolicies", deny("b"));
+        running
+            .until("the policy is in the kernel", |rules| rules.contains("jump c"))
+            .await;
+        assert_eq!(running.api.lists("pods"), round);
+        running.api.delete("networkpolicies", "default", "deny");
+        running.until("gone", |rules| !rules.contains("skiff_policy")).await;
+    }
+    running.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_an_api_server_what_was_known_last_counts() {
+    let (mut node, api) = (Node::new(Bridging::Shown, &["a", "b", "c"]), Api::default());
+    node.kernel.remove().unwrap();
+    let path = std::env::temp_dir().join(format!("{}-policies", node.namespace.name));
+    let kept = Settings {
+        last: Some(path.clone()),
+        ..settings(&node)
+    };
+    put_pods(&api, &node, &[0, 1]);
+    let running = Running::start_with(node, api, kept.clone());
+    let kept_as = async |has_policies: bool| {
+        let ranges = kept.pod_cidrs.clone();
+        let wanted = Some(Last { ranges, has_policies });
+        while Last::read(&path) != wanted {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let (none, some) = (kept_as(false), kept_as(true));
+    tokio::time::timeout(PATIENCE, none).await.unwrap();
+    let by_last = async |has_policies: bool| {
+        let (gate, stop) = (Gate::new(), CancellationToken::new());
+        let last = Last::read(&path).unwrap();
+        assert_eq!(last.has_policies, has_policies);
+        let task = tokio::spawn(run_by_the_last(last, kept.clone(), gate.clone(), stop.clone()));
+        (gate, stop, task)
+    };
+
+    // None: pods are let in, without rules.
+    let (gate, stop, task) = by_last(false).await;
+    let pod = object(&running.node, 0);
+    gate.prepare(&pod, &running.node.pods[0].addresses(), PATIENCE)
+        .await
+        .unwrap();
+    assert!(!running.rules().contains("skiff_policy"));
+    stop.cancel();
+    task.await.unwrap().unwrap();
+
+    running.api.put("networkpolicies", deny("b"));
+    tokio::time::timeout(PATIENCE, some).await.unwrap();
+    // A boot: what stood in the kernel is gone.
+    let node = running.end().await;
+    remove(&kept).await.unwrap();
+    let (gate, stop, task) = by_last(true).await;
+    let late = async {
+        while gate
+            .prepare(&pod, &node.pods[0].addresses(), Duration::from_millis(10))
+            .await
+            != Err(Late::Held)
+        {}
+    };
+    tokio::time::timeout(PATIENCE, late).await.unwrap();
+    let (held, listener) = (&node.pods[0], node.pods[1].listen(node.pods[1].v4, 80));
+    blocking(|| held.misses(&listener));
+    // Static pods, which may be what the API server needs, are not.
+    for at in [1, 2] {
+        let mut pod = object(&node, at);
+        let source = ("kubernetes.io/config.source".to_owned(), "file".to_owned());
+        pod.metadata.annotations = Some([source].into());
+        let _ = gate.prepare(&pod, &node.pods[at].addresses(), Duration::ZERO).await;
+    }
+    let known = async {
+        let last = node.pods[2].v6.to_string();
+        while !node.namespace.run("nft", &["list", "ruleset"]).contains(&last) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, known).await.unwrap();
+    blocking(|| node.pods[2].reaches(&listener));
+    blocking(|| held.misses(&listener));
+    stop.cancel();
+    task.await.unwrap().unwrap();
+
+    // A kubelet's restart: what stands stays as it is.
+    let before = node.namespace.run("nft", &["list", "ruleset"]);
+    let (gate, stop, task) = by_last(true).await;
+    let late = async {
+        while gate
+            .prepare(&pod, &node.pods[0].addresses(), Duration::from_millis(10))
+            .await
+            != Err(Late::Held)
+        {}
+    };
+    tokio::time::timeout(PATIENCE, late).await.unwrap();
+    stop.cancel();
+    task.await.unwrap().unwrap();
+    let after = node.namespace.run("nft", &["list", "ruleset"]);
+    assert_eq!(before, after);
+    std::fs::remove_file(&path).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

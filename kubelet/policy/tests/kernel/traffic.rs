@@ -1,6 +1,6 @@
-use std::net::SocketAddrV6;
+use std::net::{IpAddr, SocketAddrV6};
 
-use fixture::{Bridging, Node, arrives, is_stuck, nothing_comes, passes};
+use fixture::{Bridging, Node, PATIENCE, arrives, is_stuck, nothing_comes, passes};
 use serde_json::{Value, json};
 
 use super::fixture;
@@ -240,6 +240,44 @@ fn a_frame_to_all_carries_no_packet_to_a_pod_around_policies() {
             nothing_comes(receiver);
         }
     });
+}
+
+#[test]
+fn packets_for_several_do_not_pass_from_pod_to_pod() {
+    let broadcast = "10.77.0.255".parse().unwrap();
+    let groups: [IpAddr; 2] = ["224.0.0.251".parse().unwrap(), "ff02::1:3".parse().unwrap()];
+    for bridging in [Bridging::Shown, Bridging::Hidden] {
+        let mut node = Node::new(bridging, &["a", "b"]);
+        node.policy(
+            "deny",
+            Some(json!({"podSelector": {"matchLabels": {"name": "b"}}, "policyTypes": ["Ingress"]})),
+        );
+        let receiver = |any: &str, port| node.pods[1].receive(any.parse().unwrap(), port);
+        let (v4, v6) = (receiver("0.0.0.0", 5353), receiver("::", 5354));
+        let (mut all, index) = (vec![(&v4, broadcast)], node.pods[1].interface());
+        for (receiver, group) in [&v4, &v6].into_iter().zip(groups) {
+            match group {
+                IpAddr::V4(group) => receiver
+                    .join_multicast_v4(&group, &"10.77.0.3".parse().unwrap())
+                    .unwrap(),
+                IpAddr::V6(group) => receiver.join_multicast_v6(&group, index).unwrap(),
+            }
+            all.push((receiver, group));
+        }
+        for (receiver, target) in &all {
+            node.pods[0].send_to_several(*target);
+            nothing_comes(receiver);
+        }
+        // The same way, once there is no table: what did not come was not lost on its own.
+        node.kernel.remove().unwrap();
+        for (receiver, target) in all {
+            node.pods[0].send_to_several(target);
+            receiver.set_read_timeout(Some(PATIENCE)).unwrap();
+            receiver
+                .recv(&mut [0; 8])
+                .unwrap_or_else(|error| panic!("{bridging:?} {target}: {error}"));
+        }
+    }
 }
 
 #[test]

@@ -186,7 +186,12 @@ impl Executor {
     async fn let_in(&self, pod: &Pod, addresses: &[String]) -> Result<(), StartError> {
         let Some(gate) = &self.parts.gate else { return Ok(()) };
         let addresses: Vec<IpAddr> = addresses.iter().filter_map(|address| address.parse().ok()).collect();
-        match gate.prepare(pod, &addresses, POLICIES_MAX).await {
+        let outcome = gate.prepare(pod, &addresses, POLICIES_MAX).await;
+        if let Err(late) = &outcome {
+            let recorder = &self.parts.recorder;
+            recorder.pod(pod, Severity::Warning, event::NETWORK_NOT_READY, late.to_string());
+        }
+        match outcome {
             Ok(()) | Err(Late::Held) => Ok(()),
             // Static pods start before anybody can say what policies there are.
             Err(Late::Open) if pod_object::is_static(pod) => Ok(()),
