@@ -214,6 +214,10 @@ impl Turn {
                     duration: now - begun,
                 };
                 self.tell(&Notice::Synced(synced));
+                for (service, beyond) in written.crowded {
+                    tracing::warn!(%service, beyond, "a Service has more endpoints than are used");
+                    self.tell(&Notice::Crowded(service, beyond));
+                }
             }
             Err(error) => {
                 self.due = Some(now + self.backoff.fail());

@@ -13,7 +13,7 @@ use crate::health_check;
 use crate::healthz::{self, Health, ThisNode, families};
 use crate::http::{self, Handler};
 use crate::metrics::{self, Metrics, Page};
-use crate::model::Snapshot;
+use crate::model::{ServiceName, Snapshot};
 use crate::notice::{Notice, Observer, Synced};
 use crate::run::{self, Sources};
 use crate::settings::{NodePortAddresses, Settings};
@@ -94,7 +94,7 @@ pub async fn run(
             decided,
         ));
         tell(of_node(node_name, false, "Starting", ""));
-        run::run(informers.rules.clone(), known, vec![around.observer()], inside.clone()).await?;
+        run::run(informers.rules.clone(), known, vec![around.observer(&tell)], inside.clone()).await?;
         Ok(())
     };
     tokio::select! {
@@ -116,6 +116,19 @@ fn of_node(name: &str, is_warning: bool, reason: &'static str, note: &str) -> To
         reason,
         action: "StartKubeProxy",
         note: note.to_owned(),
+    }
+}
+
+/// A Service has more endpoints than are used.
+fn of_crowded(service: &ServiceName, beyond: usize) -> Told {
+    Told {
+        kind: "Service",
+        namespace: service.namespace.clone(),
+        name: service.name.clone(),
+        is_warning: true,
+        reason: "TooManyEndpoints",
+        action: "SyncProxyRules",
+        note: format!("{beyond} endpoints of a port get no traffic from this node: so many of one Service are not used"),
     }
 }
 
@@ -214,7 +227,8 @@ impl Around {
     }
 
     /// What hears of each write.
-    fn observer(&self) -> Observer {
+    fn observer(&self, tell: &Tell) -> Observer {
+        let tell = tell.clone();
         let (health, metrics) = (self.health.clone(), self.metrics.clone());
         let (flows, snapshots) = (self.flows.clone(), self.snapshots.clone());
         Arc::new(move |notice: &Notice| match notice {
@@ -224,6 +238,7 @@ impl Around {
             }
             Notice::Changed(changed) => metrics.changed(changed.services, changed.slices, &changed.triggers),
             Notice::Failed(_) => metrics.failed(),
+            Notice::Crowded(service, beyond) => tell(of_crowded(service, *beyond)),
             Notice::Synced(synced) => {
                 health.updated(Timestamp::now());
                 count(&metrics, synced);

@@ -50,5 +50,6 @@ pub(crate) fn nothing_served() -> Served {
         v6: Choice::default(),
         serving: [].into(),
         local_endpoints: 0,
+        beyond: 0,
     }
 }
