@@ -261,7 +261,7 @@ fn padded_port(port: u16) -> [u8; 4] {
 }
 
 /// The networks that are not inside another of the list: a set of ranges takes no overlapping ones.
-fn disjoint(mut ranges: Vec<Cidr>) -> Vec<Cidr> {
+pub(crate) fn disjoint(mut ranges: Vec<Cidr>) -> Vec<Cidr> {
     // Networks lie inside one another or apart: in this order whatever holds a network comes before it, with nothing between
     // them that it does not hold too.
     ranges.sort_by_key(|range| (range.network().octets(), range.prefix));

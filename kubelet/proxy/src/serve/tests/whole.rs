@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::http;
-use crate::testing::api::{NODES, SERVICES, SLICES, Server};
+use crate::testing::api::{NODES, SERVICE_CIDRS, SERVICES, SLICES, Server};
 use crate::testing::get;
 use netlink::link;
 use netlink::wire::IFF_UP;
@@ -132,6 +132,47 @@ fn a_whole_proxy_serves_tells_and_ends() {
         until(10256, "/healthz", |code, _| code == 503).await;
         until(10256, "/livez", |code, _| code == 200).await;
 
+        stop.cancel();
+        running.await.unwrap().expect("it was told to end");
+    });
+}
+
+/// Waits until a chain of the proxy's lists these words.
+async fn until_listed(chain: &str, words: &str) {
+    let mut last = String::new();
+    let asks = async {
+        loop {
+            // Its own process is in the namespace of the thread that starts it.
+            let mut nft = std::process::Command::new("nft");
+            let listed = nft.args(["list", "chain", "ip", "skiff-proxy", chain]).output();
+            last = String::from_utf8(listed.unwrap().stdout).unwrap();
+            if last.contains(words) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let ended = tokio::time::timeout(GUARD, asks).await;
+    assert!(ended.is_ok(), "{words}: {last}");
+}
+
+#[test]
+fn unused_addresses_of_services_ranges_are_dropped() {
+    in_namespace(async || {
+        let server = Server::new();
+        let cidr = |name: &str, range: &str| {
+            json!({"apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR",
+                "metadata": {"name": name, "uid": name}, "spec": {"cidrs": [range]}})
+        };
+        server.put(NODES, this_node(json!([])));
+        server.put(SERVICE_CIDRS, cidr("kubernetes", "10.96.0.0/16"));
+        let (stop, informers) = (CancellationToken::new(), server.informers());
+        let stopping = stop.clone();
+        let running = tokio::spawn(async move { run(&local(), "n1", informers, Arc::new(|_| {}), stopping).await });
+        until_listed("unknown", "ip daddr 10.96.0.0/16 drop").await;
+        server.put(SERVICE_CIDRS, cidr("more", "192.0.2.0/24"));
+        until_listed("unknown", "ip daddr 192.0.2.0/24 drop").await;
+        until_listed("unknown", "ip daddr 10.96.0.0/16 drop").await;
         stop.cancel();
         running.await.unwrap().expect("it was told to end");
     });
