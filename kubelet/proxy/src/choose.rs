@@ -114,7 +114,9 @@ fn bound(list: &mut Vec<Chosen>, most: usize) -> usize {
 
 /// Those that serve: where there are more than are used, those that are chosen among them.
 fn serving(by_address: &BTreeMap<SocketAddr, At<'_>>, served: &Served, most: usize) -> Arc<[SocketAddr]> {
-    let serving = by_address.values().filter(|endpoint| endpoint.ready || endpoint.serving);
+    let serving = by_address
+        .values()
+        .filter(|endpoint| endpoint.ready || endpoint.serving);
     let all = || serving.clone().map(|endpoint| endpoint.address);
     match all().nth(4 * most) {
         None => all().collect(),

@@ -267,7 +267,11 @@ fn split(elements: Vec<Element>) -> (Vec<Element>, Vec<Element>) {
 fn exchange(before: Vec<Element>, after: Vec<Element>, delta: &mut Delta) {
     if before.is_empty() {
         for element in after {
-            delta.come.entry(element.set).or_default().push(&element.key, &element.data);
+            delta
+                .come
+                .entry(element.set)
+                .or_default()
+                .push(&element.key, &element.data);
         }
         return;
     }

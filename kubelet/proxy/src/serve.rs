@@ -103,7 +103,13 @@ pub async fn run(
             decided,
         ));
         tell(of_node(node_name, false, "Starting", ""));
-        run::run(informers.rules.clone(), known, vec![around.observer(&tell)], inside.clone()).await?;
+        run::run(
+            informers.rules.clone(),
+            known,
+            vec![around.observer(&tell)],
+            inside.clone(),
+        )
+        .await?;
         Ok(())
     };
     tokio::select! {
@@ -137,7 +143,9 @@ fn of_crowded(service: &ServiceName, beyond: usize) -> Told {
         is_warning: true,
         reason: "TooManyEndpoints",
         action: "SyncProxyRules",
-        note: format!("{beyond} endpoints of a port get no traffic from this node: so many of one Service are not used"),
+        note: format!(
+            "{beyond} endpoints of a port get no traffic from this node: so many of one Service are not used"
+        ),
     }
 }
 

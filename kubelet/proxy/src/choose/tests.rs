@@ -119,7 +119,14 @@ fn one_address_counts_once_at_its_best() {
 /// The author of one Service decides on its ports and on its endpoints: their product is bounded, and what is beyond is told.
 #[test]
 fn endpoints_beyond_what_is_used_are_counted() {
-    for (ports, most) in [(0, 4095), (1, 4095), (12, 4095), (13, 3846), (5_000, 10), (1_000_000, 1)] {
+    for (ports, most) in [
+        (0, 4095),
+        (1, 4095),
+        (12, 4095),
+        (13, 3846),
+        (5_000, 10),
+        (1_000_000, 1),
+    ] {
         assert_eq!(endpoints_max(ports), most, "{ports}");
     }
     let mut udp = port(false, false);

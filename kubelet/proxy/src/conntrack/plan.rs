@@ -87,10 +87,12 @@ impl Stale {
 /// Where a port's traffic comes to, with its right to each place.
 fn frontends(port: &ServicePort) -> impl Iterator<Item = (Frontend, u8)> {
     [true, false].into_iter().flat_map(|v4| {
-        port.fronts(v4).into_iter().map(move |(at, right)| match at.ip().is_unspecified() {
-            true => (Frontend::NodePort(v4, at.port()), right),
-            false => (Frontend::Address(at), right),
-        })
+        port.fronts(v4)
+            .into_iter()
+            .map(move |(at, right)| match at.ip().is_unspecified() {
+                true => (Frontend::NodePort(v4, at.port()), right),
+                false => (Frontend::Address(at), right),
+            })
     })
 }
 
@@ -130,7 +132,11 @@ pub fn stale_after(before: Option<&Snapshot>, after: &Snapshot) -> Stale {
         for (name, ports) in &these.services {
             let is_same = |other: &Arc<[Served]>| Arc::ptr_eq(other, ports);
             if !others.services.get(name).is_some_and(is_same) {
-                places.extend(udp(ports).flat_map(|served| frontends(&served.port)).map(|(place, _)| place));
+                places.extend(
+                    udp(ports)
+                        .flat_map(|served| frontends(&served.port))
+                        .map(|(place, _)| place),
+                );
             }
         }
     }

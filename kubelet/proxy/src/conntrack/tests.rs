@@ -161,12 +161,19 @@ fn flows_belong_to_the_owner_of_their_front() {
     let mut both = [thief(theirs), thief(ours)];
     both[1].port.name.service = "other".into();
     let owners = both.each_ref().map(|served| crate::desired::owner(&served.port.name));
-    let loser = if owners[0] < owners[1] { "10.1.0.5:53" } else { "10.1.0.6:53" };
+    let loser = if owners[0] < owners[1] {
+        "10.1.0.5:53"
+    } else {
+        "10.1.0.6:53"
+    };
     let [one, other] = both;
     let stale = stale_after(None, &snapshot(vec![("thief", one), ("other", other)]));
     let local = ["192.168.0.1".parse().unwrap()];
     for endpoint in ["10.1.0.5:53", "10.1.0.6:53"] {
-        assert_eq!(stale.is_stale(&flow("192.168.0.1:30001", endpoint), &local), endpoint == loser);
+        assert_eq!(
+            stale.is_stale(&flow("192.168.0.1:30001", endpoint), &local),
+            endpoint == loser
+        );
     }
 }
 

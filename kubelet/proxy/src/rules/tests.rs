@@ -339,7 +339,10 @@ fn a_client_comes_to_the_same_endpoint_by_every_front() {
         };
         let endpoints: Vec<Endpoint> = (0..5).map(endpoint).collect();
         let served = |name, number| choose(port(name, number), endpoints.iter(), Here { node: "n2", zone: "" });
-        let writer = Writer { v4, settings: &settings };
+        let writer = Writer {
+            v4,
+            settings: &settings,
+        };
         let mut machine = Machine::new(&writer, vec![ip(v4, NODE)]);
         let name = ServiceName::new("ns", "web");
         let ports = vec![served("a", 80), served("b", 81)];

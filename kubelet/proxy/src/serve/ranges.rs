@@ -17,7 +17,9 @@ const RANGES_MAX: usize = 128;
 pub(super) fn ranges<'a>(objects: impl Iterator<Item = &'a ServiceCIDR>) -> Vec<Cidr> {
     let specs = objects.filter_map(|object| object.spec.as_ref());
     let texts = specs.flat_map(|spec| spec.cidrs.iter().flatten());
-    let all = texts.filter_map(|text| Cidr::parse(text).ok()).map(|range| range.network());
+    let all = texts
+        .filter_map(|text| Cidr::parse(text).ok())
+        .map(|range| range.network());
     let (v4, v6): (Vec<Cidr>, Vec<Cidr>) = all.partition(Cidr::is_v4);
     let mut all = [disjoint(v4), disjoint(v6)].concat();
     if all.len() > RANGES_MAX {
@@ -39,7 +41,9 @@ pub(super) fn known(objects: &Informer<ServiceCIDR>) -> Vec<Cidr> {
 /// Waits until they are, so that a start does not write everything twice; not for long.
 pub(super) async fn first(objects: &Informer<ServiceCIDR>) -> Vec<Cidr> {
     if tokio::time::timeout(KNOWN_MAX, objects.synced()).await.is_err() {
-        tracing::warn!("ServiceCIDRs are not known: packets to unused addresses of Services are not dropped until they are");
+        tracing::warn!(
+            "ServiceCIDRs are not known: packets to unused addresses of Services are not dropped until they are"
+        );
     }
     known(objects)
 }
@@ -64,7 +68,9 @@ mod tests {
         ];
         let found: Vec<String> = ranges(objects.iter()).iter().map(Cidr::to_string).collect();
         assert_eq!(found, ["10.96.0.0/12", "192.0.2.0/28", "fd00::/108"]);
-        let many: Vec<ServiceCIDR> = (0..=255).map(|number| object(&[&format!("10.{number}.0.0/17")])).collect();
+        let many: Vec<ServiceCIDR> = (0..=255)
+            .map(|number| object(&[&format!("10.{number}.0.0/17")]))
+            .collect();
         assert_eq!(ranges(many.iter()).len(), RANGES_MAX);
     }
 }

@@ -124,9 +124,8 @@ fn targets(contents: &Contents, front: IpAddr) -> BTreeSet<Vec<u8>> {
     };
     let of_front = |(set, key): &&(Set, Vec<u8>)| *set == Set::Pools && key.starts_with(&front.octets());
     let pools: Vec<&Vec<u8>> = contents.keys().filter(of_front).map(|key| &contents[key]).collect();
-    let of_pool = |(set, key): &&(Set, Vec<u8>)| {
-        *set == Set::Endpoints(false) && pools.iter().any(|pool| key.starts_with(pool))
-    };
+    let of_pool =
+        |(set, key): &&(Set, Vec<u8>)| *set == Set::Endpoints(false) && pools.iter().any(|pool| key.starts_with(pool));
     let keys = contents.keys().filter(of_pool);
     keys.map(|key| contents[key][..4].to_vec()).collect()
 }

@@ -115,7 +115,11 @@ impl Machine {
         }
         for (set, pairs) in &delta.come {
             for (key, data) in pairs.iter() {
-                let old = self.sets.get_mut(set.name()).unwrap().insert(key.to_vec(), data.to_vec());
+                let old = self
+                    .sets
+                    .get_mut(set.name())
+                    .unwrap()
+                    .insert(key.to_vec(), data.to_vec());
                 assert_eq!(old, None, "added to {set:?}");
             }
         }

@@ -64,7 +64,12 @@ fn a_service_with_too_many_endpoints_is_told_once() {
     let (few, many, more) = (state(&[0, 0]), state(&[0, 3]), state(&[0, 4]));
     assert_eq!(told(None, &many), [3]);
     assert_eq!(told(Some(&few), &many), [3]);
-    for (before, after) in [(&many, &many), (&many, &more), (&many, &few), (&few, &Snapshot::default())] {
+    for (before, after) in [
+        (&many, &many),
+        (&many, &more),
+        (&many, &few),
+        (&few, &Snapshot::default()),
+    ] {
         assert!(told(Some(before), after).is_empty());
     }
 }

@@ -3,35 +3,11 @@
 use super::*;
 use crate::http;
 use crate::testing::api::{NODES, SERVICE_CIDRS, SERVICES, SLICES, Server};
-use crate::testing::get;
-use netlink::link;
-use netlink::wire::IFF_UP;
-use nix::sched::{CloneFlags, unshare};
+use crate::testing::{get, in_namespace, nft};
 use std::sync::Mutex;
 
 /// Long enough for anything; what is waited for is a condition.
 const GUARD: Duration = Duration::from_secs(20);
-
-/// Runs `work` where nothing of the machine's network is.
-fn in_namespace(work: impl AsyncFnOnce() + Send) {
-    let test = || {
-        // What the proxy warns of says why a test failed.
-        let lines = tracing_subscriber::fmt()
-            .with_max_level(tracing::Level::WARN)
-            .with_test_writer();
-        let _lines = tracing::subscriber::set_default(lines.finish());
-        unshare(CloneFlags::CLONE_NEWNET).expect("root makes namespaces");
-        let up = link::set_flags(link::Target::Index(1), IFF_UP, IFF_UP);
-        Socket::open(Protocol::Route).unwrap().request(up).unwrap();
-        // Threads for blocking work come from this one, and are in its namespace.
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap();
-        runtime.block_on(work());
-    };
-    std::thread::scope(|scope| scope.spawn(test).join().expect("the test does not panic"));
-}
 
 fn this_node(taints: Value) -> Value {
     json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "uid": "n1"},
@@ -142,10 +118,7 @@ async fn until_listed(chain: &str, words: &str) {
     let mut last = String::new();
     let asks = async {
         loop {
-            // Its own process is in the namespace of the thread that starts it.
-            let mut nft = std::process::Command::new("nft");
-            let listed = nft.args(["list", "chain", "ip", "skiff-proxy", chain]).output();
-            last = String::from_utf8(listed.unwrap().stdout).unwrap();
+            last = nft(&["list", "chain", "ip", "skiff-proxy", chain]);
             if last.contains(words) {
                 return;
             }
