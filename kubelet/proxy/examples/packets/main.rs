@@ -151,7 +151,7 @@ fn prepare(way: Way, net: &net::Net) -> Outcome<(std::net::SocketAddr, Option<Ru
             let endpoint = net.endpoint(0);
             net::nft(&format!(
                 "table ip by-hand {{ chain nat-prerouting {{ type nat hook prerouting priority dstnat; \
-                 ip daddr {} udp dport {} dnat to {endpoint} ; }} }}",
+                 ip daddr {} udp dport {} dnat to {endpoint}; }}; }}",
                 to.ip(),
                 to.port()
             ))?;
