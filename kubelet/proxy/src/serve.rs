@@ -36,6 +36,8 @@ use tokio_util::sync::CancellationToken;
 const NODE_MAX: Duration = Duration::from_secs(300);
 /// How long a server's address that could not be had is left alone.
 const BIND_RETRY: Duration = Duration::from_secs(5);
+/// The event of a Service of which not every endpoint is used; upstream knows no bound.
+const TOO_MANY_ENDPOINTS: &str = "TooManyEndpoints";
 /// Where the kernel tells of IPv6; absent without it.
 const IPV6: &str = "/proc/net/if_inet6";
 
@@ -141,7 +143,7 @@ fn of_crowded(service: &ServiceName, beyond: usize) -> Told {
         namespace: service.namespace.clone(),
         name: service.name.clone(),
         is_warning: true,
-        reason: "TooManyEndpoints",
+        reason: TOO_MANY_ENDPOINTS,
         action: "SyncProxyRules",
         note: format!(
             "{beyond} endpoints of a port get no traffic from this node: so many of one Service are not used"
