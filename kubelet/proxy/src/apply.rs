@@ -9,7 +9,7 @@ use netlink::nft::set::{Element, Timed, Value};
 use netlink::nft::{Batch, Chain, Connection, Error, Family};
 
 use crate::desired::{Class, Set};
-use crate::diff::{Delta, Pair};
+use crate::diff::Delta;
 use crate::rules::{AFFINITY, ChainRules, Writer, dispatch_map};
 
 /// The name of the proxy's table, in the families `ip` and `ip6`.
@@ -48,14 +48,14 @@ fn by_map(classes: &BTreeSet<Class>) -> BTreeMap<&'static str, Vec<Element>> {
     maps
 }
 
-fn element(set: Set, (key, data): &Pair) -> Element {
+fn element(set: Set, (key, data): (&[u8], &[u8])) -> Element {
     match set {
         Set::Allowed => {
             let (first, last) = key.split_at(key.len() / 2);
             Element::range(first, last)
         }
         _ if data.is_empty() => Element::new(key, &Value::Nothing),
-        _ => Element::new(key, &Value::Bytes(data.clone())),
+        _ => Element::new(key, &Value::Bytes(data.to_vec())),
     }
 }
 
@@ -90,7 +90,7 @@ pub fn add_delta(batch: &mut Batch, writer: &Writer<'_>, delta: &Delta) {
 }
 
 /// Adds a whole table to a batch, in place of the one that may be there.
-fn add_table(batch: &mut Batch, writer: &Writer<'_>, delta: &Delta, clients: &[(&str, Vec<Timed>)]) {
+fn add_table(batch: &mut Batch, writer: &Writer<'_>, delta: &Delta, clients: &[Timed]) {
     let family = writer.family();
     remove_table(batch, family);
     batch.add_table(family, TABLE, Some(COMMENT));
@@ -99,16 +99,14 @@ fn add_table(batch: &mut Batch, writer: &Writer<'_>, delta: &Delta, clients: &[(
     }
     add_chains(batch, family, &writer.chains());
     add_delta(batch, writer, delta);
-    for (map, clients) in clients {
-        batch.add_elements(family, TABLE, map, clients.iter().map(Element::timed));
-    }
+    batch.add_elements(family, TABLE, AFFINITY, clients.iter().map(Element::timed));
 }
 
 /// Whether a remembered client fits the table as it is made now. Somebody else's table of this name, or that of another version,
 /// may hold others: the kernel would refuse the whole table with them.
 fn fits(client: &Timed, v4: bool) -> bool {
-    // A front and the client's address; the endpoint's name.
-    let key_bytes = if v4 { 4 + 8 + 4 } else { 16 + 8 + 16 };
+    // A pool and the client's address; the endpoint's name.
+    let key_bytes = 4 + if v4 { 4 } else { 16 };
     client.key.len() == key_bytes && client.data.len() == 4
 }
 
@@ -149,12 +147,8 @@ impl Kernel {
             let family = if v4 { Family::Ipv4 } else { Family::Ipv6 };
             match families.iter_mut().find(|(writer, _)| writer.v4 == v4) {
                 Some((writer, delta)) => {
-                    let mut clients = Vec::new();
-                    for map in AFFINITY {
-                        let mut found = self.connection.timed_elements(family, TABLE, map)?;
-                        found.retain(|client| fits(client, v4));
-                        clients.push((map, found));
-                    }
+                    let mut clients = self.connection.timed_elements(family, TABLE, AFFINITY)?;
+                    clients.retain(|client| fits(client, v4));
                     // Gone once it is in the batch: both are large.
                     add_table(&mut batch, writer, &std::mem::take(delta), &clients);
                 }
@@ -253,11 +247,11 @@ mod tests {
             left_ms: 1,
         };
         for (key, data, v4, v6) in [
-            (16, 4, true, false),
-            (40, 4, false, true),
+            (8, 4, true, false),
+            (20, 4, false, true),
             (12, 4, false, false),
-            (16, 8, false, false),
-            (40, 0, false, false),
+            (8, 8, false, false),
+            (20, 0, false, false),
         ] {
             let client = client(key, data);
             assert_eq!((fits(&client, true), fits(&client, false)), (v4, v6), "{key} {data}");

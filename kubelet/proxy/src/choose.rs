@@ -2,8 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
+use crate::desired::ENDPOINTS_MAX;
 use crate::model::{Choice, Chosen, Endpoint, Protocol, Served, ServicePort};
+
+/// How many endpoints of one Service are used at most: its ports times their endpoints, of one family and policy.
+const SERVICE_ENDPOINTS_MAX: usize = 50_000;
 
 /// Where this proxy stands.
 #[derive(Clone, Copy, Debug)]
@@ -42,14 +47,23 @@ pub fn choose<'a>(port: ServicePort, endpoints: impl Iterator<Item = &'a Endpoin
     choose_at(
         port,
         endpoints.map(|endpoint| (endpoint.address.port(), endpoint)),
+        ENDPOINTS_MAX,
         here,
     )
 }
 
-/// The same of endpoints that have many ports: each comes with the one that counts, whatever its own address says.
+/// How many endpoints of each port of a Service are used, of one family and policy: one with a great many ports may not have a
+/// great many endpoints at each of them, for its author decides on both.
+pub fn endpoints_max(ports: usize) -> usize {
+    (SERVICE_ENDPOINTS_MAX / ports.max(1)).clamp(1, ENDPOINTS_MAX)
+}
+
+/// The same of endpoints that have many ports: each comes with the one that counts, whatever its own address says. At most
+/// `most` are used, the first by address.
 pub fn choose_at<'a>(
     port: ServicePort,
     endpoints: impl Iterator<Item = (u16, &'a Endpoint)>,
+    most: usize,
     here: Here<'_>,
 ) -> Served {
     let mut by_address: BTreeMap<SocketAddr, At<'_>> = BTreeMap::new();
@@ -69,22 +83,44 @@ pub fn choose_at<'a>(
             .collect();
         choose_family(&port, &list, here)
     };
-    let (v4, v6) = (of_family(true), of_family(false));
+    let (mut v4, mut v6) = (of_family(true), of_family(false));
+    let lists = [&mut v4.cluster, &mut v4.local, &mut v6.cluster, &mut v6.local];
+    let beyond = lists.into_iter().map(|list| bound(list, most)).max().unwrap_or(0);
     let local_endpoints = match port.cluster_ips.first() {
         Some(first) if first.is_ipv6() => v6.local.len(),
         _ => v4.local.len(),
     };
-    let is_udp = port.name.protocol == Protocol::Udp;
-    let serving = by_address
-        .values()
-        .filter(|endpoint| is_udp && (endpoint.ready || endpoint.serving));
-    let serving = serving.map(|endpoint| endpoint.address).collect();
-    Served {
+    let mut served = Served {
         port,
         v4,
         v6,
-        serving,
+        serving: Arc::default(),
         local_endpoints,
+        beyond,
+    };
+    if served.port.name.protocol == Protocol::Udp {
+        served.serving = serving(&by_address, &served, most);
+    }
+    served
+}
+
+/// Shortens a list; returns by how much.
+fn bound(list: &mut Vec<Chosen>, most: usize) -> usize {
+    let beyond = list.len().saturating_sub(most);
+    list.truncate(most);
+    list.shrink_to_fit();
+    beyond
+}
+
+/// Those that serve: where there are more than are used, those that are chosen among them.
+fn serving(by_address: &BTreeMap<SocketAddr, At<'_>>, served: &Served, most: usize) -> Arc<[SocketAddr]> {
+    let serving = by_address
+        .values()
+        .filter(|endpoint| endpoint.ready || endpoint.serving);
+    let all = || serving.clone().map(|endpoint| endpoint.address);
+    match all().nth(4 * most) {
+        None => all().collect(),
+        Some(_) => served.endpoints().into(),
     }
 }
 

@@ -1,10 +1,12 @@
 //! What the sets and maps of one family are to hold for a port. Pure: a port with its chosen endpoints in, elements out.
 //!
 //! The number of sets is fixed. Every address a Service is reached by (address, protocol, port: its *front*) is one element of
-//! `services`, which says how traffic is treated and how many endpoints there are ([`Class`]); NodePorts stand there under the
-//! unspecified address. Endpoints are elements of shared maps, under front and number. With session affinity a number leads to
-//! the endpoint's name first, a hash of its address, and front and name to the endpoint: so what the kernel remembers of a
-//! client stays true over changes and restarts, and leads nowhere when the endpoint is gone.
+//! `services`, which says how traffic is treated and how many endpoints there are ([`Class`]), and one of `pools`, which says
+//! whose endpoints they are; NodePorts stand there under the unspecified address. Endpoints are elements of shared maps, under
+//! their port's *pool* and a number, once however many fronts lead to them. With session affinity a number leads to the
+//! endpoint's name first, a hash of its address, and pool and name to the endpoint: so what the kernel remembers of a client
+//! stays true over changes and restarts, holds for all fronts of the port as upstream's does, and leads nowhere when the
+//! endpoint is gone.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -12,165 +14,36 @@ use std::net::{IpAddr, SocketAddr};
 use netlink::cidr::{self, Cidr};
 use sha2::{Digest, Sha256};
 
-use crate::model::{Choice, Chosen, PortName, Served, ServicePort};
+use crate::model::{BY_CLUSTER_IP, BY_CONTROLLER, Choice, Chosen, PortName, Served, ServicePort};
 
-/// How many endpoints of a port are used at most: what [`Class`] has room for.
-const ENDPOINTS_MAX: usize = (1 << COUNT_BITS) - 1;
-const COUNT_BITS: u32 = 12;
-const AFFINITY_BITS: u32 = 17;
+mod bytes;
+mod class;
+mod set;
 
-/// The sets and maps whose elements come from Services. Those with `true` are for external traffic under policy Local.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Set {
-    /// front : class.
-    Services(bool),
-    /// front . number : address . port.
-    Endpoints(bool),
-    /// front . number : endpoint's name, with session affinity.
-    Numbers(bool),
-    /// front . endpoint's name : address . port, with session affinity.
-    Members(bool),
-    /// ClusterIPs.
-    ClusterIps,
-    /// Fronts without any endpoint: rejected.
-    Rejected,
-    /// Fronts without an endpoint on this node, which their policy asks for: dropped.
-    Dropped,
-    /// Fronts of load balancers with source ranges.
-    Guarded,
-    /// front . source range.
-    Allowed,
-    /// source . destination, both the same endpoint of this node.
-    Hairpin,
-}
+pub use bytes::Bytes;
+pub use class::{Class, Route};
+pub use set::Set;
 
-impl Set {
-    /// Its name in the kernel.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Services(false) => "services",
-            Self::Services(true) => "local-services",
-            Self::Endpoints(false) => "endpoints",
-            Self::Endpoints(true) => "local-endpoints",
-            Self::Numbers(false) => "numbers",
-            Self::Numbers(true) => "local-numbers",
-            Self::Members(false) => "members",
-            Self::Members(true) => "local-members",
-            Self::ClusterIps => "cluster-ips",
-            Self::Rejected => "rejected",
-            Self::Dropped => "dropped",
-            Self::Guarded => "guarded",
-            Self::Allowed => "allowed",
-            Self::Hairpin => "hairpin",
-        }
-    }
-
-    /// The sets whose keys begin with a front: what is under a front is all of one port of one Service, its owner.
-    pub const FRONTED: [Self; 12] = [
-        Self::Services(false),
-        Self::Services(true),
-        Self::Endpoints(false),
-        Self::Endpoints(true),
-        Self::Numbers(false),
-        Self::Numbers(true),
-        Self::Members(false),
-        Self::Members(true),
-        Self::Rejected,
-        Self::Dropped,
-        Self::Guarded,
-        Self::Allowed,
-    ];
-
-    /// The sets in which every port that claims a front has exactly one element, whose key is the front.
-    pub const CLAIMING: [Self; 3] = [Self::Services(false), Self::Rejected, Self::Dropped];
-
-    /// The front in a key, in sets that have one.
-    pub fn front(self, key: &[u8]) -> Option<&[u8]> {
-        match self {
-            Self::ClusterIps | Self::Hairpin => None,
-            Self::Services(_) | Self::Rejected | Self::Dropped | Self::Guarded => Some(key),
-            Self::Endpoints(_) | Self::Numbers(_) | Self::Members(_) => key.get(..key.len().checked_sub(4)?),
-            // Twice a front, which is an address and two words, with one more address behind.
-            Self::Allowed => key.get(..key.len() / 4 + 4),
-        }
-    }
-}
+/// How many endpoints of a port and a family are used at most: what [`Class`] has room for.
+pub const ENDPOINTS_MAX: usize = (1 << class::COUNT_BITS) - 1;
 
 /// Tells the ports of Services apart, in an order of no meaning.
 pub type Owner = u64;
 
-/// How traffic to an address is treated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Route {
-    /// An endpoint is picked from the pool.
-    Pick = 0,
-    /// The same, and the source is masqueraded.
-    Mark = 1,
-    /// External traffic of policy Local: pods and this node are served from the whole cluster, others from `local-services`.
-    Short = 2,
-    /// An endpoint is picked from the pool of this node.
-    Local = 3,
-}
-
-/// A kind of treatment: one chain each, whatever the number of Services of that kind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Class {
-    /// The treatment.
-    pub route: Route,
-    /// Number of endpoints in the pool.
-    pub count: u32,
-    /// Seconds of session affinity, or 0.
-    pub affinity: u32,
-}
-
-impl Class {
-    /// One number for the whole of it.
-    pub fn number(self) -> u32 {
-        let affinity = self.affinity.min((1 << AFFINITY_BITS) - 1);
-        (self.route as u32) << (COUNT_BITS + AFFINITY_BITS) | affinity << COUNT_BITS | self.count
-    }
-
-    /// The same class with another treatment.
-    pub fn with(self, route: Route) -> Self {
-        Self { route, ..self }
-    }
-
-    /// The name of its chain.
-    pub fn chain(self) -> String {
-        let route = match self.route {
-            Route::Pick => "pick",
-            Route::Mark => "mark",
-            Route::Short => "short",
-            Route::Local => "local",
-        };
-        match self.affinity {
-            0 => format!("{route}-{}", self.count),
-            seconds => format!("{route}-{}-for-{seconds}s", self.count),
-        }
-    }
-
-    /// The classes its chain goes to.
-    pub fn needs(self) -> &'static [Route] {
-        match self.route {
-            Route::Pick | Route::Local => &[],
-            Route::Mark => &[Route::Pick],
-            Route::Short => &[Route::Pick, Route::Mark],
-        }
-    }
-}
+/// Names the endpoints of a port in the kernel.
+pub type Pool = u32;
 
 /// One element.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Element {
     /// Where it goes.
     pub set: Set,
     /// Its key, parts filled up to whole words; in [`Set::Allowed`] the first and the last key behind one another.
-    pub key: Vec<u8>,
-    /// Who goes first when Services ask for the same front: ClusterIPs (0), which the API gives to one only; NodePorts and
-    /// addresses of load balancers (1), which a controller gives; `externalIPs` (2), which anybody may write.
+    pub key: Bytes,
+    /// Who goes first when Services ask for the same front: see [`ServicePort::fronts`].
     pub rank: u8,
     /// Its data; empty in sets.
-    pub data: Vec<u8>,
+    pub data: Bytes,
     /// The class in its data.
     pub class: Option<Class>,
 }
@@ -210,20 +83,28 @@ fn names(chosen: &[Chosen]) -> Vec<u32> {
 }
 
 /// The elements of one family for a port.
-pub fn elements(served: &Served, node_ips: &[IpAddr], v4: bool) -> Vec<Element> {
+pub fn elements(served: &Served, pool: Pool, node_ips: &[IpAddr], v4: bool) -> Vec<Element> {
     let mut made = Made {
         port: &served.port,
         choice: served.choice(v4),
+        pool,
         v4,
         list: Vec::new(),
     };
+    let fronts = served.port.fronts(v4);
     // A Service is served in the families it has a ClusterIP of.
-    if made.of_family(&served.port.cluster_ips).is_empty() {
+    if fronts.is_empty() {
         return Vec::new();
     }
-    made.internal();
-    if served.port.is_external() {
-        made.external();
+    made.pools();
+    for ip in made.of_family(&served.port.cluster_ips) {
+        made.push(Set::ClusterIps, 0, &[&octets(&ip)], &[]);
+    }
+    for (front, rank) in fronts {
+        match rank {
+            BY_CLUSTER_IP => made.internal(&made.front(&front)),
+            _ => made.external(&made.front(&front), rank),
+        }
     }
     made.guard(node_ips);
     made.list
@@ -232,53 +113,74 @@ pub fn elements(served: &Served, node_ips: &[IpAddr], v4: bool) -> Vec<Element> 
 struct Made<'a> {
     port: &'a ServicePort,
     choice: &'a Choice,
+    pool: Pool,
     v4: bool,
     list: Vec<Element>,
 }
 
 impl Made<'_> {
-    fn internal(&mut self) {
-        let ips: Vec<IpAddr> = self.of_family(&self.port.cluster_ips);
+    fn internal(&mut self, front: &[u8]) {
         let local = self.port.internal_local;
-        let chosen = if local {
-            &self.choice.local
-        } else {
-            &self.choice.cluster
+        let (route, chosen) = match local {
+            true => (Route::Inner, &self.choice.local),
+            false => (Route::Pick, &self.choice.cluster),
         };
-        for ip in &ips {
-            self.push(Set::ClusterIps, 0, octets(ip), Vec::new());
-            let front = self.front(ip, self.port.port);
-            match (chosen.len(), local && self.choice.has_any) {
-                (0, false) => self.push(Set::Rejected, 0, front, Vec::new()),
-                (0, true) => self.push(Set::Dropped, 0, front, Vec::new()),
-                _ => self.serve(false, 0, &front, Route::Pick, chosen),
-            }
+        match (chosen.len(), local && self.choice.has_any) {
+            (0, false) => self.push(Set::Rejected, BY_CLUSTER_IP, &[front], &[]),
+            (0, true) => self.push(Set::Dropped, BY_CLUSTER_IP, &[front], &[]),
+            (count, _) => self.serve(front, BY_CLUSTER_IP, route, count),
         }
     }
 
-    fn external(&mut self) {
-        let mut fronts: BTreeMap<Vec<u8>, u8> = BTreeMap::new();
-        // The better rank last: it stays.
-        for (rank, ips) in [(2, &self.port.external_ips), (1, &self.port.load_balancer_ips)] {
-            let ours = ips.iter().filter(|ip| ip.is_ipv4() == self.v4);
-            fronts.extend(ours.map(|ip| (self.front(ip, self.port.port), rank)));
-        }
-        if self.port.node_port != 0 {
-            fronts.insert(self.front(&unspecified(self.v4), self.port.node_port), 1);
-        }
+    fn external(&mut self, front: &[u8], rank: u8) {
         let choice = self.choice;
         let policy_local = self.port.external_local;
+        if choice.cluster.is_empty() {
+            return self.push(Set::Rejected, rank, &[front], &[]);
+        }
         let route = if policy_local { Route::Short } else { Route::Mark };
-        for (front, rank) in fronts {
-            if choice.cluster.is_empty() {
-                self.push(Set::Rejected, rank, front, Vec::new());
-                continue;
+        self.serve(front, rank, route, choice.cluster.len());
+        if policy_local && !choice.local.is_empty() {
+            self.lead(Set::Services(true), front, rank, Route::Local, choice.local.len());
+        }
+    }
+
+    /// The endpoints, once, whichever and however many fronts lead to them.
+    fn pools(&mut self) {
+        let choice = self.choice;
+        let mut hairpin = BTreeMap::new();
+        for (local, is_used, chosen) in [
+            (false, self.port.uses_cluster(), &choice.cluster),
+            (true, self.port.uses_local(), &choice.local),
+        ] {
+            let chosen = chosen.get(..bounded(chosen.len())).unwrap_or_default();
+            for (number, endpoint) in (0u32..).zip(chosen).filter(|_| is_used) {
+                if endpoint.local {
+                    hairpin.insert(endpoint.address.ip(), ());
+                }
+                if self.port.affinity_seconds == 0 {
+                    self.endpoint(Set::Endpoints(local), number, &endpoint.address);
+                }
             }
-            self.serve(false, rank, &front, route, &choice.cluster);
-            if policy_local && !choice.local.is_empty() {
-                self.serve(true, rank, &front, Route::Local, &choice.local);
+            if is_used && self.port.affinity_seconds > 0 {
+                for (number, (name, endpoint)) in (0u32..).zip(names(chosen).into_iter().zip(chosen)) {
+                    // The kernel's random numbers are words in its own byte order, and so are classes, pools and names.
+                    let key = [self.pool.to_ne_bytes(), number.to_ne_bytes()];
+                    self.push(Set::Numbers(local), 0, &[&key[0], &key[1]], &[&name.to_ne_bytes()]);
+                    self.endpoint(Set::Members(local), name, &endpoint.address);
+                }
             }
         }
+        for ip in hairpin.into_keys() {
+            self.push(Set::Hairpin, 0, &[&octets(&ip), &octets(&ip)], &[]);
+        }
+    }
+
+    /// Where an endpoint listens, under a number or a name.
+    fn endpoint(&mut self, set: Set, under: u32, address: &SocketAddr) {
+        let key = [self.pool.to_ne_bytes(), under.to_ne_bytes()];
+        let port = padded_port(address.port());
+        self.push(set, 0, &[&key[0], &key[1]], &[&octets(&address.ip()), &port]);
     }
 
     /// Source ranges of load balancers. Where the node's own address is allowed, so is the load balancer's, which is the
@@ -295,70 +197,48 @@ impl Made<'_> {
         }
         let ranges = disjoint(ranges);
         for ip in &ips {
-            let front = self.front(ip, self.port.port);
+            let front = self.front(&SocketAddr::new(*ip, self.port.port));
             for range in &ranges {
-                let first = [&front[..], &range.network().octets()].concat();
-                let last = [&front[..], &octets(&range.last())].concat();
-                self.push(Set::Allowed, 1, [first, last].concat(), Vec::new());
+                let (first, last) = (range.network().octets(), octets(&range.last()));
+                self.push(Set::Allowed, BY_CONTROLLER, &[&front, &first, &front, &last], &[]);
             }
-            self.push(Set::Guarded, 1, front, Vec::new());
+            self.push(Set::Guarded, BY_CONTROLLER, &[&front], &[]);
         }
     }
 
-    /// A front with its endpoints.
-    fn serve(&mut self, local: bool, rank: u8, front: &[u8], route: Route, chosen: &[Chosen]) {
-        let chosen = &chosen[..chosen.len().min(ENDPOINTS_MAX)];
-        let class = self.class(route, chosen.len());
-        self.push(
-            Set::Services(local),
-            rank,
-            front.to_vec(),
-            class.number().to_ne_bytes().to_vec(),
-        );
+    /// A front that is served, from the port's pool.
+    fn serve(&mut self, front: &[u8], rank: u8, route: Route, count: usize) {
+        self.lead(Set::Services(false), front, rank, route, count);
+        let pool = self.pool.to_ne_bytes();
+        self.push(Set::Pools, rank, &[front], &[&pool]);
+    }
+
+    /// Says how a front's traffic is treated.
+    fn lead(&mut self, set: Set, front: &[u8], rank: u8, route: Route, count: usize) {
+        let class = Class {
+            route,
+            count: bounded(count) as u32,
+            affinity: self.port.affinity_seconds,
+        };
+        self.push(set, rank, &[front], &[&class.number().to_ne_bytes()]);
         if let Some(element) = self.list.last_mut() {
             element.class = Some(class);
         }
-        // The kernel's random numbers are words in its own byte order, and so are classes and names.
-        let under = |word: u32| [front, &word.to_ne_bytes()].concat();
-        let sticky = self.port.affinity_seconds > 0;
-        let names = if sticky { names(chosen) } else { Vec::new() };
-        for (number, endpoint) in (0u32..).zip(chosen) {
-            let address = octets(&endpoint.address.ip());
-            let target = [&address[..], &padded_port(endpoint.address.port())].concat();
-            match names.get(number as usize) {
-                Some(name) => {
-                    self.push(Set::Numbers(local), rank, under(number), name.to_ne_bytes().to_vec());
-                    self.push(Set::Members(local), rank, under(*name), target);
-                }
-                None => self.push(Set::Endpoints(local), rank, under(number), target),
-            }
-            if endpoint.local {
-                self.push(Set::Hairpin, 0, [&address[..], &address].concat(), Vec::new());
-            }
-        }
     }
 
-    fn class(&self, route: Route, count: usize) -> Class {
-        Class {
-            route,
-            count: count as u32,
-            affinity: self.port.affinity_seconds,
-        }
-    }
-
-    fn push(&mut self, set: Set, rank: u8, key: Vec<u8>, data: Vec<u8>) {
+    fn push(&mut self, set: Set, rank: u8, key: &[&[u8]], data: &[&[u8]]) {
         self.list.push(Element {
             set,
-            key,
+            key: Bytes::joined(key),
             rank,
-            data,
+            data: Bytes::joined(data),
             class: None,
         });
     }
 
-    fn front(&self, ip: &IpAddr, port: u16) -> Vec<u8> {
+    fn front(&self, at: &SocketAddr) -> Vec<u8> {
         let protocol = [self.port.name.protocol as u8, 0, 0, 0];
-        [&octets(ip)[..], &protocol, &padded_port(port)].concat()
+        [&octets(&at.ip())[..], &protocol, &padded_port(at.port())].concat()
     }
 
     fn of_family(&self, ips: &[IpAddr]) -> Vec<IpAddr> {
@@ -370,12 +250,9 @@ fn octets(ip: &IpAddr) -> Vec<u8> {
     cidr::octets(ip)
 }
 
-fn unspecified(v4: bool) -> IpAddr {
-    if v4 {
-        IpAddr::from([0; 4])
-    } else {
-        IpAddr::from([0; 16])
-    }
+/// How many of so many endpoints there is room for.
+fn bounded(count: usize) -> usize {
+    count.min(ENDPOINTS_MAX)
 }
 
 fn padded_port(port: u16) -> [u8; 4] {
@@ -384,7 +261,7 @@ fn padded_port(port: u16) -> [u8; 4] {
 }
 
 /// The networks that are not inside another of the list: a set of ranges takes no overlapping ones.
-fn disjoint(mut ranges: Vec<Cidr>) -> Vec<Cidr> {
+pub(crate) fn disjoint(mut ranges: Vec<Cidr>) -> Vec<Cidr> {
     // Networks lie inside one another or apart: in this order whatever holds a network comes before it, with nothing between
     // them that it does not hold too.
     ranges.sort_by_key(|range| (range.network().octets(), range.prefix));

@@ -4,21 +4,22 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::desired::{Class, Element, Owner, Set};
+use crate::desired::{Bytes, Class, Element, Owner, Set};
+
+mod pairs;
+
+pub use pairs::Pairs;
 
 /// Unused chains are kept up to this number: counts that were there come again, and deleting a chain is the slowest change.
 const UNUSED_CHAINS_MAX: usize = 128;
-
-/// Key and data of an element.
-pub type Pair = (Vec<u8>, Vec<u8>);
 
 /// Changes of one family.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Delta {
     /// Elements that go, by set, with the data they had.
-    pub gone: BTreeMap<Set, Vec<Pair>>,
+    pub gone: BTreeMap<Set, Pairs>,
     /// Elements that come, after those that go.
-    pub come: BTreeMap<Set, Vec<Pair>>,
+    pub come: BTreeMap<Set, Pairs>,
     /// Classes whose chains go.
     pub classes_gone: BTreeSet<Class>,
     /// Classes whose chains come.
@@ -37,7 +38,7 @@ impl Delta {
 struct Claim {
     rank: u8,
     owner: Owner,
-    data: Box<[u8]>,
+    data: Bytes,
 }
 
 /// Nearly every key has one claim.
@@ -85,12 +86,13 @@ impl Claims {
 }
 
 /// What the kernel had of a key before a change.
-type Touched = BTreeMap<(Set, Vec<u8>), Option<Box<[u8]>>>;
+type Touched = BTreeMap<(Set, Bytes), Option<Bytes>>;
 
 /// What one family's table was told, and by whom.
 #[derive(Clone, Debug, Default)]
 pub struct Book {
-    claims: BTreeMap<(Set, Box<[u8]>), Claims>,
+    /// Of the sets whose keys several may ask for; what stands in the others follows from the one who asks.
+    claims: BTreeMap<(Set, Bytes), Claims>,
     classes: BTreeMap<Class, usize>,
     chains: BTreeSet<Class>,
 }
@@ -109,50 +111,66 @@ pub struct Turn {
 impl Book {
     /// Enters changes of ports, and returns what changes in the kernel.
     pub fn enter(&mut self, turns: impl Iterator<Item = Turn>) -> Delta {
-        // What the kernel has of every touched key.
-        let mut touched: Touched = BTreeMap::new();
-        let mut contested: BTreeSet<Vec<u8>> = BTreeSet::new();
-        for turn in turns {
-            for element in turn.before.iter().chain(&turn.after) {
-                if Set::CLAIMING.contains(&element.set)
-                    && self.is_contested(&element.key, turn.owner)
-                    && contested.insert(element.key.clone())
-                {
-                    self.touch_front(&element.key, &mut touched);
-                }
-            }
-            for element in turn.before.iter().chain(&turn.after) {
-                if let Entry::Vacant(entry) = touched.entry((element.set, element.key.clone())) {
-                    entry.insert(self.winner(element.set, &element.key));
-                }
-            }
-            turn.before
-                .into_iter()
-                .for_each(|element| self.leave(turn.owner, element));
-            turn.after
-                .into_iter()
-                .for_each(|element| self.claim(turn.owner, element));
-        }
         let mut delta = Delta::default();
+        // A first write: what the kernel had of a key is nothing, and need not be remembered.
+        let is_first = self.claims.is_empty();
+        // What the kernel has of every touched key.
+        let mut touched = Touched::new();
+        let mut contested: BTreeSet<Bytes> = BTreeSet::new();
+        for turn in turns {
+            if !is_first {
+                self.touch(&turn, &mut touched, &mut contested);
+            }
+            let (pooled, before) = split(turn.before);
+            let (pools, after) = split(turn.after);
+            exchange(pooled, pools, &mut delta);
+            before.into_iter().for_each(|element| self.leave(turn.owner, element));
+            after.into_iter().for_each(|element| self.claim(turn.owner, element));
+        }
+        if is_first {
+            for (set, key) in self.claims.keys() {
+                if let Some(data) = self.winner(*set, key) {
+                    delta.come.entry(*set).or_default().push(key, &data);
+                }
+            }
+        }
         for ((set, key), before) in touched {
             let after = self.winner(set, &key);
             if before == after {
                 continue;
             }
             if let Some(data) = before {
-                delta.gone.entry(set).or_default().push((key.clone(), data.into()));
+                delta.gone.entry(set).or_default().push(&key, &data);
             }
             if let Some(data) = after {
-                delta.come.entry(set).or_default().push((key, data.into()));
+                delta.come.entry(set).or_default().push(&key, &data);
             }
         }
         self.settle_classes(&mut delta);
         delta
     }
 
+    /// Remembers what the kernel has of all that a turn may change.
+    fn touch(&self, turn: &Turn, touched: &mut Touched, contested: &mut BTreeSet<Bytes>) {
+        let elements = || turn.before.iter().chain(&turn.after);
+        for element in elements() {
+            if Set::CLAIMING.contains(&element.set)
+                && self.is_contested(&element.key, turn.owner)
+                && contested.insert(element.key.clone())
+            {
+                self.touch_front(&element.key, touched);
+            }
+        }
+        for element in elements().filter(|element| !element.set.is_pooled()) {
+            if let Entry::Vacant(entry) = touched.entry((element.set, element.key.clone())) {
+                entry.insert(self.winner(element.set, &element.key));
+            }
+        }
+    }
+
     /// What the kernel is to have of a key. Under a front that several ask for it is all of one of them: half of each would be
     /// answers of the one to the other's clients, and ranges that overlap, which the kernel refuses with the whole batch.
-    fn winner(&self, set: Set, key: &[u8]) -> Option<Box<[u8]>> {
+    fn winner(&self, set: Set, key: &[u8]) -> Option<Bytes> {
         let claims = self.claims.get(&(set, key.into()))?;
         let Some(front) = set.front(key) else {
             return claims.winner().map(|claim| claim.data.clone());
@@ -181,10 +199,10 @@ impl Book {
     /// Remembers all the kernel has under a front: its owner may change.
     fn touch_front(&self, front: &[u8], touched: &mut Touched) {
         for set in Set::FRONTED {
-            let from = self.claims.range((set, Box::from(front))..);
+            let from = self.claims.range((set, Bytes::from(front))..);
             let under = from.take_while(|((other, key), _)| *other == set && key.starts_with(front));
             for ((_, key), _) in under {
-                if let Entry::Vacant(entry) = touched.entry((set, key.to_vec())) {
+                if let Entry::Vacant(entry) = touched.entry((set, key.clone())) {
                     entry.insert(self.winner(set, key));
                 }
             }
@@ -198,9 +216,9 @@ impl Book {
         let claim = Claim {
             rank: element.rank,
             owner,
-            data: element.data.into(),
+            data: element.data,
         };
-        match self.claims.entry((element.set, element.key.into())) {
+        match self.claims.entry((element.set, element.key)) {
             Entry::Vacant(entry) => drop(entry.insert(Claims::One(claim))),
             Entry::Occupied(mut entry) => entry.get_mut().add(claim),
         }
@@ -213,9 +231,9 @@ impl Book {
         let claim = Claim {
             rank: element.rank,
             owner,
-            data: element.data.into(),
+            data: element.data,
         };
-        if let Entry::Occupied(mut entry) = self.claims.entry((element.set, element.key.into()))
+        if let Entry::Occupied(mut entry) = self.claims.entry((element.set, element.key))
             && entry.get_mut().remove(&claim)
         {
             entry.remove();
@@ -236,6 +254,46 @@ impl Book {
         if unused.len() > UNUSED_CHAINS_MAX {
             self.chains.retain(|class| !unused.contains(class));
             delta.classes_gone = unused;
+        }
+    }
+}
+
+/// Apart: what stands under a pool, and the rest.
+fn split(elements: Vec<Element>) -> (Vec<Element>, Vec<Element>) {
+    elements.into_iter().partition(|element| element.set.is_pooled())
+}
+
+/// What stands under a pool is of one port alone: what it had and has not goes, what it has and had not comes.
+fn exchange(before: Vec<Element>, after: Vec<Element>, delta: &mut Delta) {
+    if before.is_empty() {
+        for element in after {
+            delta
+                .come
+                .entry(element.set)
+                .or_default()
+                .push(&element.key, &element.data);
+        }
+        return;
+    }
+    let (before, after) = (keyed(before), keyed(after));
+    add_others(&before, &after, &mut delta.gone);
+    add_others(&after, &before, &mut delta.come);
+}
+
+type Keyed = BTreeMap<(Set, Bytes), Bytes>;
+
+fn keyed(elements: Vec<Element>) -> Keyed {
+    let keyed = elements
+        .into_iter()
+        .map(|element| ((element.set, element.key), element.data));
+    keyed.collect()
+}
+
+/// What the one has and the other has not.
+fn add_others(of: &Keyed, than: &Keyed, to: &mut BTreeMap<Set, Pairs>) {
+    for ((set, key), data) in of {
+        if than.get(&(*set, key.clone())) != Some(data) {
+            to.entry(*set).or_default().push(key, data);
         }
     }
 }

@@ -3,10 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::desired::{elements, owner};
+use crate::desired::{Owner, Pool, elements, owner};
 use crate::diff::{Book, Delta, Turn};
 use crate::model::{PortName, Served, ServiceName, Snapshot};
 use crate::settings::Settings;
+
+mod pools;
+
+use pools::Pools;
 
 /// New state of some Services; `None` for those that are gone.
 pub type Changes = BTreeMap<ServiceName, Option<Arc<[Served]>>>;
@@ -18,6 +22,7 @@ pub type Deltas = BTreeMap<bool, Delta>;
 #[derive(Debug, Default)]
 pub struct Ledger {
     snapshot: Arc<Snapshot>,
+    pools: Pools,
     books: BTreeMap<bool, Book>,
 }
 
@@ -28,6 +33,7 @@ impl Ledger {
         let books = families.into_iter().filter(|(_, wanted)| *wanted);
         Self {
             snapshot: Arc::default(),
+            pools: Pools::default(),
             books: books.map(|(v4, _)| (v4, Book::default())).collect(),
         }
     }
@@ -49,21 +55,51 @@ impl Ledger {
             pairs.push((before, after));
         }
         self.snapshot = Arc::new(next);
-        let turns = |v4: bool| {
-            let each = pairs
-                .iter()
-                .flat_map(|(before, after)| turns(before.as_deref(), after.as_deref()));
-            let made = move |served: Option<&Served>| served.map(|served| elements(served, &settings.node_ips, v4));
-            each.map(move |(name, before, after)| Turn {
-                owner: owner(name),
-                before: made(before).unwrap_or_default(),
-                after: made(after).unwrap_or_default(),
-            })
+        let changed = pairs
+            .iter()
+            .flat_map(|(before, after)| turns(before.as_deref(), after.as_deref()));
+        let ports: Vec<Port<'_>> = changed.map(|change| self.pools.enter(change)).collect();
+        let made = |port: &Port<'_>, served: Option<&Served>, v4| match served {
+            Some(served) => elements(served, port.pool, &settings.node_ips, v4),
+            None => Vec::new(),
         };
-        self.books
-            .iter_mut()
-            .map(|(v4, book)| (*v4, book.enter(turns(*v4))))
+        let turn = |port: &Port<'_>, v4| Turn {
+            owner: port.owner,
+            before: made(port, port.before, v4),
+            after: made(port, port.after, v4),
+        };
+        let books = self.books.iter_mut();
+        books
+            .map(|(v4, book)| (*v4, book.enter(ports.iter().map(|port| turn(port, *v4)))))
             .collect()
+    }
+}
+
+/// A port that changes.
+struct Port<'a> {
+    owner: Owner,
+    pool: Pool,
+    before: Option<&'a Served>,
+    after: Option<&'a Served>,
+}
+
+impl Pools {
+    fn enter<'a>(&mut self, (name, before, after): Ports<'a>) -> Port<'a> {
+        let owner = owner(name);
+        if before.is_none() {
+            self.take(owner);
+        }
+        let pool = self.of(owner);
+        if after.is_none() {
+            // Who takes it now comes after what goes from it.
+            self.give_back(owner);
+        }
+        Port {
+            owner,
+            pool,
+            before,
+            after,
+        }
     }
 }
 

@@ -94,7 +94,38 @@ pub struct ServicePort {
     pub health_check_node_port: u16,
 }
 
+/// Who goes first when Services ask for the same front: ClusterIPs, which the API gives to one only.
+pub const BY_CLUSTER_IP: u8 = 0;
+/// NodePorts and addresses of load balancers, which a controller gives.
+pub const BY_CONTROLLER: u8 = 1;
+/// `externalIPs`, which anybody may write.
+pub const BY_ANYBODY: u8 = 2;
+
 impl ServicePort {
+    /// Where traffic for it comes to in one family, each place with the best right the port has to it; a NodePort stands under the
+    /// unspecified address. None in a family it has no ClusterIP of: a Service is not served there.
+    pub fn fronts(&self, v4: bool) -> BTreeMap<SocketAddr, u8> {
+        let mut fronts = BTreeMap::new();
+        // The better right last: it stays.
+        let lists: [(u8, &[IpAddr]); 3] = [
+            (BY_ANYBODY, &self.external_ips),
+            (BY_CONTROLLER, &self.load_balancer_ips),
+            (BY_CLUSTER_IP, &self.cluster_ips),
+        ];
+        if !self.cluster_ips.iter().any(|ip| ip.is_ipv4() == v4) {
+            return fronts;
+        }
+        for (right, ips) in lists {
+            let ours = ips.iter().filter(|ip| ip.is_ipv4() == v4);
+            fronts.extend(ours.map(|ip| (SocketAddr::new(*ip, self.port), right)));
+        }
+        if self.node_port != 0 {
+            let any = if v4 { [0; 4].into() } else { [0; 16].into() };
+            fronts.insert(SocketAddr::new(any, self.node_port), BY_CONTROLLER);
+        }
+        fronts
+    }
+
     /// Whether it can be reached by another way than its ClusterIP.
     pub fn is_external(&self) -> bool {
         self.node_port != 0 || !self.external_ips.is_empty() || !self.load_balancer_ips.is_empty()
@@ -165,6 +196,8 @@ pub struct Served {
     pub serving: Arc<[SocketAddr]>,
     /// How many endpoints on this node are ready or, when none is, serve while they end (`healthCheckNodePort`).
     pub local_endpoints: usize,
+    /// How many endpoints were not chosen because there are more than are used of one Service.
+    pub beyond: usize,
 }
 
 impl Served {

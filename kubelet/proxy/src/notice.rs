@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-use crate::model::Snapshot;
+use crate::model::{ServiceName, Snapshot};
 
 /// The annotation of EndpointSlices with the time of the last change of a pod or Service that changed them.
 const TRIGGER: &str = "endpoints.kubernetes.io/last-change-trigger-time";
@@ -72,6 +72,8 @@ pub enum Notice {
     Queued(Instant),
     /// All changes known are in the kernel.
     Synced(Synced),
+    /// A Service has so many more endpoints than are used of it; told once until it has fewer.
+    Crowded(ServiceName, usize),
     /// A write failed and will be tried again.
     Failed(String),
 }

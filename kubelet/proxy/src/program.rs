@@ -225,6 +225,7 @@ fn informers(client: &kube::Client, node: &str) -> Informers {
             services: Informer::spawn_as_tree(Api::<AsTree<_>>::all(client.clone()), ours()),
             slices: Informer::spawn_as_tree(Api::<AsTree<_>>::all(client.clone()), ours()),
         },
+        service_cidrs: Informer::spawn_as_tree(Api::<AsTree<_>>::all(client.clone()), options("", String::new())),
     }
 }
 

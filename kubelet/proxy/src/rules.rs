@@ -1,14 +1,14 @@
 //! The rules of one family's table, which depend on settings alone, and those of a class. Pure.
 //!
-//! Words of a rule: the front of a packet begins at word 0 (address, protocol, port), and what makes a longer key of it (number,
-//! endpoint's name, client) follows at once. A map's single word goes to word 10, an endpoint's address and port to the words that
-//! end with 15.
+//! Words of a rule: the front of a packet begins at word 0 (address, protocol, port). Once its pool is known that takes its
+//! place, and what makes a longer key of it (number, endpoint's name, client) follows at once. A map's single word goes to word
+//! 10, an endpoint's address and port to the words that end with 15.
 //!
 //! | chain | hook | does |
 //! |---|---|---|
 //! | `guard` | before translation | source ranges of load balancers; strangers' packets to 127.0.0.0/8 |
 //! | `services` | translation | finds the address, goes to the chain of its class |
-//! | `pick-N`, `mark-N`, `short-N`, `local-N` | | one of N endpoints; see [`Route`] |
+//! | `pick-N`, `mark-N`, `short-N`, `local-N`, `inner-N` | | one of N endpoints; see [`Route`] |
 //! | `unserved` | filter | rejects and drops what has no endpoint |
 //! | `masquerading` | after routing | marked packets, and endpoints that reach themselves |
 
@@ -21,12 +21,16 @@ use std::net::IpAddr;
 use crate::desired::{Class, Route, Set};
 use crate::settings::{DetectLocal, NodePortAddresses, Settings};
 
-/// The dynamic maps front . client : endpoint's name, for traffic to the whole cluster and to this node only.
-pub const AFFINITY: [&str; 2] = ["affinity", "local-affinity"];
+/// The dynamic map pool . client : endpoint's name. A client is served by the same endpoint wherever it comes to: by the ClusterIP, by
+/// a NodePort, under either policy.
+pub const AFFINITY: &str = "affinity";
 /// The maps class : chain, of `services` and of `local-services`. They are two, because chains that go on by the second must
 /// not lead to themselves.
 const DISPATCH: [&str; 2] = ["classes", "local-classes"];
 const FRONT: Word = Word(0);
+const POOL: Word = Word(0);
+/// Behind the pool.
+const IN_POOL: Word = Word(1);
 const FOUND: Word = Word(10);
 const SAVED: Word = Word(11);
 const ENDPOINT_PORT: Word = Word(15);
@@ -76,18 +80,14 @@ pub fn dispatch_map(class: Class) -> &'static str {
     DISPATCH[usize::from(class.route == Route::Local)]
 }
 
-fn affinity(local: bool) -> &'static str {
-    AFFINITY[usize::from(local)]
-}
-
 /// Makes what a map gave in [`FOUND`] fit to be a key, or data to remember: takes it through the packet's mark, which has its
 /// own value again afterwards. A register would do for the kernel, but nft before 1.1 aborts when it lists a rule with a key
 /// made of what a map gave.
-fn carry() -> [Step; 4] {
+fn carry(to: Word) -> [Step; 4] {
     [
         Step::Meta(MetaKey::Mark, SAVED),
         Step::SetMark(FOUND),
-        Step::Meta(MetaKey::Mark, FOUND),
+        Step::Meta(MetaKey::Mark, to),
         Step::SetMark(SAVED),
     ]
 }
@@ -191,7 +191,7 @@ impl Writer<'_> {
     fn dispatch(&self, node_port: bool, local: bool) -> Vec<Step> {
         let find = vec![Step::Map(Set::Services(local).name().into(), FRONT, FOUND)];
         let go = vec![Step::Dispatch(DISPATCH[usize::from(local)].into(), FOUND)];
-        [self.load_front(node_port), find, carry().into(), go].concat()
+        [self.load_front(node_port), find, carry(FOUND).into(), go].concat()
     }
 
     fn address_in(&self, source: bool, comparison: Comparison, network: &Cidr) -> Vec<Step> {
@@ -381,6 +381,7 @@ impl Writer<'_> {
             Route::Local => self.pick(class, true),
             Route::Mark => vec![self.set_mark(), vec![goto(class.with(Route::Pick).chain())]],
             Route::Short => self.short(class),
+            Route::Inner => vec![vec![goto(class.with(Route::Local).chain())]],
         };
         ChainRules {
             name: class.chain(),
@@ -406,56 +407,57 @@ impl Writer<'_> {
     /// Picks an endpoint. A packet got here by one of the two fronts, so the other one's rules do not match. What finds no
     /// endpoint is dropped: the Service changed between two steps, and the packet will be sent again.
     fn pick(&self, class: Class, local: bool) -> Vec<Vec<Step>> {
-        let rules = [false, true].into_iter().flat_map(|node_port| match class.affinity {
-            0 => vec![self.pick_any(class, local, node_port)],
-            _ => self.pick_same(class, local, node_port),
+        let rules = [false, true].into_iter().flat_map(|node_port| {
+            let pool = self.load_pool(node_port);
+            let rules = match class.affinity {
+                0 => vec![self.pick_any(class, local)],
+                _ => self.pick_same(class, local),
+            };
+            rules.into_iter().map(move |rule| [&pool[..], &rule].concat())
         });
         let mut rules: Vec<Vec<Step>> = rules.collect();
         rules.push(vec![Step::Verdict(Verdict::Drop)]);
         rules
     }
 
+    /// Loads the pool of a packet's front.
+    fn load_pool(&self, node_port: bool) -> Vec<Step> {
+        let find = [Step::Map(Set::Pools.name().into(), FRONT, FOUND)];
+        [&self.load_front(node_port)[..], &find, &carry(POOL)].concat()
+    }
+
     fn translate(&self) -> Step {
         Step::DestinationNat(self.family(), self.endpoint(), ENDPOINT_PORT)
     }
 
-    fn pick_any(&self, class: Class, local: bool, node_port: bool) -> Vec<Step> {
-        let mut steps = self.load_front(node_port);
-        steps.extend([
-            Step::Random(class.count, self.behind()),
-            Step::Map(Set::Endpoints(local).name().into(), FRONT, self.endpoint()),
+    fn pick_any(&self, class: Class, local: bool) -> Vec<Step> {
+        vec![
+            Step::Random(class.count, IN_POOL),
+            Step::Map(Set::Endpoints(local).name().into(), POOL, self.endpoint()),
             self.translate(),
-        ]);
-        steps
+        ]
     }
 
     /// The client's endpoint if it has one that is still there, or any, which is remembered. When no more clients can be
     /// remembered they are served nevertheless.
-    fn pick_same(&self, class: Class, local: bool, node_port: bool) -> Vec<Vec<Step>> {
-        let front = self.load_front(node_port);
-        let client = self.load_address(true, self.behind());
-        let remember = |change| Step::Remember(change, affinity(local).into(), FRONT, FOUND, class.affinity);
-        let known = Step::Map(affinity(local).into(), FRONT, FOUND);
-        let again = [&[client.clone(), known], &carry()[..]].concat();
-        let random = Step::Random(class.count, self.behind());
-        let number = Step::Map(Set::Numbers(local).name().into(), FRONT, FOUND);
-        let any = [&[random, number], &carry()[..]].concat();
-        // The name goes behind the front as it went to `FOUND`.
-        let member = [
-            Step::Meta(MetaKey::Mark, SAVED),
-            Step::SetMark(FOUND),
-            Step::Meta(MetaKey::Mark, self.behind()),
-            Step::SetMark(SAVED),
-            Step::Map(Set::Members(local).name().into(), FRONT, self.endpoint()),
-        ];
+    fn pick_same(&self, class: Class, local: bool) -> Vec<Vec<Step>> {
+        let client = self.load_address(true, IN_POOL);
+        let remember = |change| Step::Remember(change, AFFINITY.into(), POOL, FOUND, class.affinity);
+        let known = Step::Map(AFFINITY.into(), POOL, FOUND);
+        let again = [&[client.clone(), known], &carry(FOUND)[..]].concat();
+        let random = Step::Random(class.count, IN_POOL);
+        let number = Step::Map(Set::Numbers(local).name().into(), POOL, FOUND);
+        let any = [&[random, number], &carry(FOUND)[..]].concat();
+        // The name goes behind the pool as it went to `FOUND`.
+        let find = [Step::Map(Set::Members(local).name().into(), POOL, self.endpoint())];
+        let member = [&carry(IN_POOL)[..], &find].concat();
         let refreshed = [client, remember(Change::Update), self.translate()];
-        let rule = |parts: &[&[Step]]| [&front[..], &parts.concat()].concat();
         vec![
-            rule(&[&again, &member, &refreshed]),
+            [&again, &member, &refreshed[..]].concat(),
             // Its endpoint is gone: an update would keep it.
-            rule(&[&again, &[remember(Change::Delete)]]),
-            rule(&[&any, &member, &refreshed]),
-            rule(&[&any, &member, &[self.translate()]]),
+            [&again[..], &[remember(Change::Delete)]].concat(),
+            [&any, &member, &refreshed[..]].concat(),
+            [&any, &member, &[self.translate()][..]].concat(),
         ]
     }
 }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use client::backoff::Backoff;
-use client::informer::{Informer, Subscription};
+use client::informer::{Change, Informer, Subscription};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use tokio::sync::watch;
@@ -68,12 +68,12 @@ pub async fn run(
         () = stop.cancelled() => return Ok(()),
         () = complete => {}
     }
-    let feeds = Feeds {
+    let mut feeds = Feeds {
         services: sources.services.subscribe(),
         slices: sources.slices.subscribe(),
     };
     let now = Instant::now();
-    let turn = Turn {
+    let mut turn = Turn {
         worker: Some(Worker::new(kernel, sources)),
         settings,
         observers,
@@ -82,6 +82,10 @@ pub async fn run(
         due: Some(now),
         not_before: now,
     };
+    // Which slices a Service has is known from the feed alone: a first write without them would leave every Service without
+    // endpoints until the second.
+    turn.note_services(&feeds.services.take());
+    turn.note_slices(&feeds.slices.take());
     turn.follow(feeds, stop).await
 }
 
@@ -127,13 +131,11 @@ impl Turn {
                 // Before the feeds: whoever changes objects without a pause must not keep what is due from being written.
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => Woken::Due,
                 changes = feeds.services.next() => {
-                    self.with_worker(|worker| worker.note_services(&changes));
-                    self.tell(&Notice::Changed(Changed::services(&changes)));
+                    self.note_services(&changes);
                     Woken::Changes
                 }
                 changes = feeds.slices.next() => {
-                    self.with_worker(|worker| worker.note_slices(&changes));
-                    self.tell(&Notice::Changed(Changed::slices(&changes)));
+                    self.note_slices(&changes);
                     Woken::Changes
                 }
                 changed = self.settings.changed(), if settled => {
@@ -155,6 +157,16 @@ impl Turn {
                 Woken::Check => self.check().await?,
             }
         }
+    }
+
+    fn note_services(&mut self, changes: &[Change<Service>]) {
+        self.with_worker(|worker| worker.note_services(changes));
+        self.tell(&Notice::Changed(Changed::services(changes)));
+    }
+
+    fn note_slices(&mut self, changes: &[Change<EndpointSlice>]) {
+        self.with_worker(|worker| worker.note_slices(changes));
+        self.tell(&Notice::Changed(Changed::slices(changes)));
     }
 
     fn with_worker(&mut self, work: impl FnOnce(&mut Worker)) {
@@ -214,6 +226,10 @@ impl Turn {
                     duration: now - begun,
                 };
                 self.tell(&Notice::Synced(synced));
+                for (service, beyond) in written.crowded {
+                    tracing::warn!(%service, beyond, "a Service has more endpoints than are used");
+                    self.tell(&Notice::Crowded(service, beyond));
+                }
             }
             Err(error) => {
                 self.due = Some(now + self.backoff.fail());
@@ -249,3 +265,6 @@ fn chain(error: &dyn std::error::Error) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests;

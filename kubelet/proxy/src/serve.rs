@@ -4,6 +4,7 @@
 //! come from and where events go is its caller's.
 
 mod node;
+mod ranges;
 
 pub use node::{Facts, settings};
 
@@ -13,7 +14,7 @@ use crate::health_check;
 use crate::healthz::{self, Health, ThisNode, families};
 use crate::http::{self, Handler};
 use crate::metrics::{self, Metrics, Page};
-use crate::model::Snapshot;
+use crate::model::{ServiceName, Snapshot};
 use crate::notice::{Notice, Observer, Synced};
 use crate::run::{self, Sources};
 use crate::settings::{NodePortAddresses, Settings};
@@ -21,6 +22,8 @@ use crate::told::{Tell, Told};
 use client::Informer;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::networking::v1::ServiceCIDR;
+use netlink::cidr::Cidr;
 use netlink::socket::{Protocol, Socket};
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -33,6 +36,8 @@ use tokio_util::sync::CancellationToken;
 const NODE_MAX: Duration = Duration::from_secs(300);
 /// How long a server's address that could not be had is left alone.
 const BIND_RETRY: Duration = Duration::from_secs(5);
+/// The event of a Service of which not every endpoint is used; upstream knows no bound.
+const TOO_MANY_ENDPOINTS: &str = "TooManyEndpoints";
 /// Where the kernel tells of IPv6; absent without it.
 const IPV6: &str = "/proc/net/if_inet6";
 
@@ -43,6 +48,8 @@ pub struct Informers {
     pub nodes: Informer<Node>,
     /// Services and EndpointSlices of all namespaces.
     pub rules: Sources,
+    /// The ranges Services have their addresses from.
+    pub service_cidrs: Informer<ServiceCIDR>,
 }
 
 /// Why a proxy ended.
@@ -84,17 +91,27 @@ pub async fn run(
     around.serve(config, this_node, &failed, &inside);
     let work = async {
         let facts = facts(config, node_name, &informers.nodes).await?;
-        let first = settings(config, node_name, &facts, ipv6);
+        let first = Settings {
+            service_cidrs: ranges::first(&informers.service_cidrs).await,
+            ..settings(config, node_name, &facts, ipv6)
+        };
         let (decided, known) = watch::channel(first);
         around.follow(&decided, node_name, &tell, &inside);
         tokio::spawn(keep_settings(
             config.clone(),
             node_name.to_owned(),
             informers.nodes.clone(),
+            informers.service_cidrs.clone(),
             decided,
         ));
         tell(of_node(node_name, false, "Starting", ""));
-        run::run(informers.rules.clone(), known, vec![around.observer()], inside.clone()).await?;
+        run::run(
+            informers.rules.clone(),
+            known,
+            vec![around.observer(&tell)],
+            inside.clone(),
+        )
+        .await?;
         Ok(())
     };
     tokio::select! {
@@ -119,6 +136,21 @@ fn of_node(name: &str, is_warning: bool, reason: &'static str, note: &str) -> To
     }
 }
 
+/// A Service has more endpoints than are used.
+fn of_crowded(service: &ServiceName, beyond: usize) -> Told {
+    Told {
+        kind: "Service",
+        namespace: service.namespace.clone(),
+        name: service.name.clone(),
+        is_warning: true,
+        reason: TOO_MANY_ENDPOINTS,
+        action: "SyncProxyRules",
+        note: format!(
+            "{beyond} endpoints of a port get no traffic from this node: so many of one Service are not used"
+        ),
+    }
+}
+
 /// What must be known of the node, once it is.
 async fn facts(config: &Config, node_name: &str, nodes: &Informer<Node>) -> Result<Facts, Error> {
     let read = || Facts::read(nodes.get("", node_name).as_deref(), node_name, config);
@@ -128,24 +160,36 @@ async fn facts(config: &Config, node_name: &str, nodes: &Informer<Node>) -> Resu
     read().map_err(Error::Node)
 }
 
-/// Follows the node's addresses, ranges and zone, for as long as somebody wants to know. Ends with the task that uses them.
-async fn keep_settings(config: Config, node_name: String, nodes: Informer<Node>, decided: watch::Sender<Settings>) {
-    let mut changes = nodes.subscribe();
+/// Follows the node's addresses, ranges and zone, and the ranges of Services, for as long as somebody wants to know. Ends with the
+/// task that uses them.
+async fn keep_settings(
+    config: Config,
+    node_name: String,
+    nodes: Informer<Node>,
+    service_cidrs: Informer<ServiceCIDR>,
+    decided: watch::Sender<Settings>,
+) {
+    let (mut of_node, mut of_ranges) = (nodes.subscribe(), service_cidrs.subscribe());
     loop {
         tokio::select! {
             biased;
             () = decided.closed() => return,
-            _ = changes.next() => {}
+            _ = of_node.next() => {}
+            _ = of_ranges.next() => {}
         }
         // A node that is gone, or has no address any more, leaves what was known: traffic that worked goes on.
-        let Ok(facts) = Facts::read(nodes.get("", &node_name).as_deref(), &node_name, &config) else {
-            continue;
-        };
+        let facts = Facts::read(nodes.get("", &node_name).as_deref(), &node_name, &config).ok();
+        let ranges: Option<Vec<Cidr>> = service_cidrs.is_synced().then(|| ranges::known(&service_cidrs));
         decided.send_if_modified(|settings| {
-            let new = node::settings(&config, &node_name, &facts, settings.ipv6);
+            let mut new = match &facts {
+                Some(facts) => node::settings(&config, &node_name, facts, settings.ipv6),
+                None => settings.clone(),
+            };
+            new.service_cidrs = ranges.unwrap_or_else(|| settings.service_cidrs.clone());
             let differs = *settings != new;
             if differs {
-                tracing::info!(node = node_name, addresses = ?new.node_ips, "the node changed, and the rules with it");
+                tracing::info!(node = node_name, addresses = ?new.node_ips, services = ?new.service_cidrs,
+                    "the node or the ranges of Services changed, and the rules with them");
                 *settings = new;
             }
             differs
@@ -214,7 +258,8 @@ impl Around {
     }
 
     /// What hears of each write.
-    fn observer(&self) -> Observer {
+    fn observer(&self, tell: &Tell) -> Observer {
+        let tell = tell.clone();
         let (health, metrics) = (self.health.clone(), self.metrics.clone());
         let (flows, snapshots) = (self.flows.clone(), self.snapshots.clone());
         Arc::new(move |notice: &Notice| match notice {
@@ -224,6 +269,7 @@ impl Around {
             }
             Notice::Changed(changed) => metrics.changed(changed.services, changed.slices, &changed.triggers),
             Notice::Failed(_) => metrics.failed(),
+            Notice::Crowded(service, beyond) => tell(of_crowded(service, *beyond)),
             Notice::Synced(synced) => {
                 health.updated(Timestamp::now());
                 count(&metrics, synced);

@@ -3,9 +3,45 @@
 pub(crate) mod api;
 
 use crate::model::{Choice, PortName, Protocol, Served, ServicePort};
+use netlink::link;
+use netlink::socket::{Protocol as Netlink, Socket};
+use netlink::wire::IFF_UP;
+use nix::sched::{CloneFlags, unshare};
 use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+
+/// Runs `work` where nothing of the machine's network is.
+pub(crate) fn in_namespace(work: impl AsyncFnOnce() + Send) {
+    in_namespace_at(&mut tokio::runtime::Builder::new_current_thread(), work);
+}
+
+/// The same by a clock that goes on when nobody has anything to do: work of threads for what blocks is waited for.
+pub(crate) fn in_paused_namespace(work: impl AsyncFnOnce() + Send) {
+    in_namespace_at(tokio::runtime::Builder::new_current_thread().start_paused(true), work);
+}
+
+fn in_namespace_at(builder: &mut tokio::runtime::Builder, work: impl AsyncFnOnce() + Send) {
+    let test = || {
+        // What the proxy warns of says why a test failed.
+        let lines = tracing_subscriber::fmt()
+            .with_max_level(tracing::Level::WARN)
+            .with_test_writer();
+        let _lines = tracing::subscriber::set_default(lines.finish());
+        unshare(CloneFlags::CLONE_NEWNET).expect("root makes namespaces");
+        let up = link::set_flags(link::Target::Index(1), IFF_UP, IFF_UP);
+        Socket::open(Netlink::Route).unwrap().request(up).unwrap();
+        // Threads for blocking work come from this one, and are in its namespace.
+        builder.enable_all().build().unwrap().block_on(work());
+    };
+    std::thread::scope(|scope| scope.spawn(test).join().expect("the test does not panic"));
+}
+
+/// Runs nft in the namespace of the calling thread; its output.
+pub(crate) fn nft(arguments: &[&str]) -> String {
+    let output = std::process::Command::new("nft").args(arguments).output().unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
 
 /// Asks for a page: code and body.
 pub(crate) async fn get(address: SocketAddr, path: &str) -> (u16, String) {
@@ -50,5 +86,6 @@ pub(crate) fn nothing_served() -> Served {
         v6: Choice::default(),
         serving: [].into(),
         local_endpoints: 0,
+        beyond: 0,
     }
 }

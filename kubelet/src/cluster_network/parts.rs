@@ -20,6 +20,7 @@ pub(super) fn proxy(given: &Arc<Given>) -> Begin {
             let informers = proxy::serve::Informers {
                 nodes: given.nodes.clone(),
                 rules: proxy::run::Sources { services, slices },
+                service_cidrs: Informer::spawn_as_tree(kube::Api::all(given.client.clone()), given.options("")),
             };
             let recorder = given.parts.recorder.clone();
             let tell = Arc::new(move |told| events::of_proxy(&recorder, &told));

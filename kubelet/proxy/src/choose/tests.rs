@@ -115,3 +115,28 @@ fn one_address_counts_once_at_its_best() {
         (1, 1, 1)
     );
 }
+
+/// The author of one Service decides on its ports and on its endpoints: their product is bounded, and what is beyond is told.
+#[test]
+fn endpoints_beyond_what_is_used_are_counted() {
+    for (ports, most) in [
+        (0, 4095),
+        (1, 4095),
+        (12, 4095),
+        (13, 3846),
+        (5_000, 10),
+        (1_000_000, 1),
+    ] {
+        assert_eq!(endpoints_max(ports), most, "{ports}");
+    }
+    let mut udp = port(false, false);
+    udp.name.protocol = Protocol::Udp;
+    let list: Vec<Endpoint> = (1..=9).map(|number| endpoint(number, "a")).collect();
+    for (most, used, beyond, serving) in [(9, 9, 0, 9), (8, 8, 1, 9), (3, 3, 6, 9), (2, 2, 7, 2)] {
+        let each = list.iter().map(|endpoint| (80, endpoint));
+        let served = choose_at(udp.clone(), each, most, Here { node: "n1", zone: "" });
+        assert_eq!((served.v4.cluster.len(), served.beyond), (used, beyond));
+        assert_eq!(served.serving.len(), serving, "flows stay with what serves");
+        assert_eq!(served.v4.cluster[0].address, list[0].address, "always the same ones");
+    }
+}

@@ -1,6 +1,7 @@
 //! Which UDP flows are stale: those sent to a Service's address, or to a node port, that go to no endpoint of it. Pure.
 
-use crate::model::{Protocol, Served, Snapshot};
+use crate::desired::{Owner, owner};
+use crate::model::{Protocol, Served, ServicePort, Snapshot};
 use netlink::conntrack::{Flow, FlowFilter, UDP};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -14,8 +15,8 @@ const EXACT_MAX: usize = 8;
 pub enum Frontend {
     /// An address of a Service.
     Address(SocketAddr),
-    /// This port of any address of the node.
-    NodePort(u16),
+    /// This port of any address of the node of IPv4 (`true`), or of IPv6.
+    NodePort(bool, u16),
 }
 
 /// The places whose flows are to be looked at, each with the endpoints its flows may go to. By the newest state of each.
@@ -31,7 +32,7 @@ impl Stale {
     /// Whether the node's own addresses matter.
     pub fn has_node_ports(&self) -> bool {
         // Ordered: those come last.
-        matches!(self.0.last_key_value(), Some((Frontend::NodePort(_), _)))
+        matches!(self.0.last_key_value(), Some((Frontend::NodePort(..), _)))
     }
 
     /// Adds what is newer.
@@ -49,7 +50,7 @@ impl Stale {
         };
         let of_family = |frontend: &&Frontend| match frontend {
             Frontend::Address(address) => address.is_ipv4() == v4,
-            Frontend::NodePort(_) => true,
+            Frontend::NodePort(of, _) => *of == v4,
         };
         let mut exact: Vec<FlowFilter> = Vec::new();
         for frontend in self.0.keys().filter(of_family) {
@@ -58,7 +59,7 @@ impl Stale {
             }
             exact.push(match frontend {
                 Frontend::Address(address) => filter(Some(address.ip()), Some(address.port())),
-                Frontend::NodePort(port) => filter(None, Some(*port)),
+                Frontend::NodePort(_, port) => filter(None, Some(*port)),
             });
         }
         exact
@@ -69,7 +70,7 @@ impl Stale {
     pub fn is_stale(&self, flow: &Flow, local: &[IpAddr]) -> bool {
         let is_local = || local.contains(&flow.target.ip());
         let endpoints = self.0.get(&Frontend::Address(flow.target)).or_else(|| {
-            let port = Frontend::NodePort(flow.target.port());
+            let port = Frontend::NodePort(flow.target.is_ipv4(), flow.target.port());
             self.0.get(&port).filter(|_| is_local())
         });
         let Some(endpoints) = endpoints else { return false };
@@ -83,60 +84,72 @@ impl Stale {
     }
 }
 
-fn frontends(served: &Served) -> impl Iterator<Item = Frontend> {
-    let port = &served.port;
-    let addresses: [&[IpAddr]; 3] = [&port.cluster_ips, &port.external_ips, &port.load_balancer_ips];
-    let addresses = addresses.into_iter().flatten();
-    let addresses = addresses.map(|address| Frontend::Address(SocketAddr::new(*address, port.port)));
-    addresses.chain((port.node_port != 0).then_some(Frontend::NodePort(port.node_port)))
+/// Where a port's traffic comes to, with its right to each place.
+fn frontends(port: &ServicePort) -> impl Iterator<Item = (Frontend, u8)> {
+    [true, false].into_iter().flat_map(|v4| {
+        port.fronts(v4)
+            .into_iter()
+            .map(move |(at, right)| match at.ip().is_unspecified() {
+                true => (Frontend::NodePort(v4, at.port()), right),
+                false => (Frontend::Address(at), right),
+            })
+    })
 }
 
 fn udp(ports: &[Served]) -> impl Iterator<Item = &Served> {
     ports.iter().filter(|served| served.port.name.protocol == Protocol::Udp)
 }
 
-/// Where one Service is reached by UDP, with the endpoints that still serve: whatever policies and topology say, flows that exist
-/// stay with them, as TCP's do.
-fn places(ports: &[Served]) -> BTreeMap<Frontend, Arc<[SocketAddr]>> {
-    let places = udp(ports).flat_map(|served| {
-        let serving: Arc<[SocketAddr]> = served.serving.clone();
-        frontends(served).map(move |frontend| (frontend, serving.clone()))
-    });
-    places.collect()
+/// Who has a place, and the endpoints of it that still serve: whatever policies and topology say, flows that exist stay with them, as
+/// TCP's do.
+struct Held<'a> {
+    right: (u8, Owner),
+    serving: &'a Arc<[SocketAddr]>,
+}
+
+/// Who has these places: of several who ask for one, the same as in the rules.
+fn held<'a>(snapshot: &'a Snapshot, places: &BTreeSet<Frontend>) -> BTreeMap<Frontend, Held<'a>> {
+    let mut all: BTreeMap<Frontend, Held<'a>> = BTreeMap::new();
+    for served in snapshot.services.values().flat_map(|ports| udp(ports)) {
+        let mut name = None;
+        for (place, right) in frontends(&served.port).filter(|(place, _)| places.contains(place)) {
+            let right = (right, *name.get_or_insert_with(|| owner(&served.port.name)));
+            if all.get(&place).is_none_or(|held| right < held.right) {
+                let serving = &served.serving;
+                all.insert(place, Held { right, serving });
+            }
+        }
+    }
+    all
 }
 
 /// What to look at once `after` is served in the place of `before`; of a first state everything.
 pub fn stale_after(before: Option<&Snapshot>, after: &Snapshot) -> Stale {
     let nothing = Snapshot::default();
-    let old = before.unwrap_or(&nothing);
-    let (mut found, mut gone) = (Stale::default(), BTreeSet::new());
-    for (name, ports) in &after.services {
-        let before = old.services.get(name);
-        if before.is_some_and(|before| Arc::ptr_eq(before, ports)) {
-            continue;
+    let before = before.unwrap_or(&nothing);
+    let mut places = BTreeSet::new();
+    for (these, others) in [(before, after), (after, before)] {
+        for (name, ports) in &these.services {
+            let is_same = |other: &Arc<[Served]>| Arc::ptr_eq(other, ports);
+            if !others.services.get(name).is_some_and(is_same) {
+                places.extend(
+                    udp(ports)
+                        .flat_map(|served| frontends(&served.port))
+                        .map(|(place, _)| place),
+                );
+            }
         }
-        let (was, mut is) = (before.map(|ports| places(ports)).unwrap_or_default(), places(ports));
-        gone.extend(was.keys().filter(|frontend| !is.contains_key(frontend)).copied());
-        is.retain(|frontend, endpoints| was.get(frontend) != Some(endpoints));
-        found.0.extend(is);
     }
-    let ended = old
-        .services
-        .iter()
-        .filter(|(name, _)| !after.services.contains_key(*name));
-    gone.extend(ended.flat_map(|(_, ports)| udp(ports)).flat_map(frontends));
-    if !gone.is_empty() {
-        // Another Service may be there now, or may have been there all along.
-        let held: BTreeSet<Frontend> = after
-            .services
-            .values()
-            .flat_map(|ports| udp(ports))
-            .flat_map(frontends)
-            .collect();
-        let none: Arc<[SocketAddr]> = Arc::new([]);
-        found
-            .0
-            .extend(gone.difference(&held).map(|frontend| (*frontend, none.clone())));
+    if places.is_empty() {
+        return Stale::default();
     }
-    found
+    let (was, mut is) = (held(before, &places), held(after, &places));
+    let none: Arc<[SocketAddr]> = Arc::default();
+    let changed = places.into_iter().filter_map(|place| {
+        let now = is.remove(&place).map_or(&none, |held| held.serving);
+        let same = was.get(&place).is_some_and(|held| held.serving == now);
+        // Another may have it now, whom its flows do not belong to.
+        (!same).then(|| (place, now.clone()))
+    });
+    Stale(changed.collect())
 }

@@ -126,6 +126,57 @@ fn only_what_changed_is_looked_at() {
     );
 }
 
+/// Who asks for another's front, which the rules do not give it, takes nobody's flows away.
+#[test]
+fn flows_belong_to_the_owner_of_their_front() {
+    let (ours, theirs) = (&["10.1.0.5:53"], &["10.1.0.6:53"]);
+    let owner = || served(&["10.96.0.1"], 30001, ours);
+    let thief = |endpoints: &[&str]| {
+        let mut thief = served(&["10.96.0.2"], 30001, endpoints);
+        thief.port.external_ips = ["10.96.0.1".parse().unwrap(), "fd00::1".parse().unwrap()].into();
+        thief.port.name.service = "thief".into();
+        thief
+    };
+    // With its first endpoints, with others, and when it goes.
+    let states = [
+        snapshot(vec![("owner", owner())]),
+        snapshot(vec![("owner", owner()), ("thief", thief(theirs))]),
+        snapshot(vec![("owner", owner()), ("thief", thief(&[]))]),
+        snapshot(vec![("owner", owner())]),
+    ];
+    let flow_of_owner = flow("10.96.0.1:53", "10.1.0.5:53");
+    for pair in states.windows(2) {
+        let stale = stale_after(Some(&pair[0]), &pair[1]);
+        assert!(!stale.is_stale(&flow_of_owner, &[]), "{stale:?}");
+        assert!(
+            !stale.is_stale(&flow("[fd00::1]:53", "[fd00::9]:53"), &[]),
+            "a family it is not served in"
+        );
+    }
+    assert!(stale_after(Some(&states[1]), &states[2]).is_stale(&flow("10.96.0.2:53", "10.1.0.6:53"), &[]));
+    // The owner goes: now it is the other's.
+    let left = snapshot(vec![("thief", thief(theirs))]);
+    assert!(stale_after(Some(&states[1]), &left).is_stale(&flow_of_owner, &[]));
+    // Of two with the same right it is the one the rules choose.
+    let mut both = [thief(theirs), thief(ours)];
+    both[1].port.name.service = "other".into();
+    let owners = both.each_ref().map(|served| crate::desired::owner(&served.port.name));
+    let loser = if owners[0] < owners[1] {
+        "10.1.0.5:53"
+    } else {
+        "10.1.0.6:53"
+    };
+    let [one, other] = both;
+    let stale = stale_after(None, &snapshot(vec![("thief", one), ("other", other)]));
+    let local = ["192.168.0.1".parse().unwrap()];
+    for endpoint in ["10.1.0.5:53", "10.1.0.6:53"] {
+        assert_eq!(
+            stale.is_stale(&flow("192.168.0.1:30001", endpoint), &local),
+            endpoint == loser
+        );
+    }
+}
+
 #[test]
 fn newer_states_win_and_few_places_are_asked_for_one_by_one() {
     let (old, new) = (&["10.1.0.5:53"], &["10.1.0.6:53"]);

@@ -6,9 +6,9 @@ mod fronts;
 fn element(key: u8, rank: u8, data: &[u8]) -> Element {
     Element {
         set: Set::Rejected,
-        key: vec![key],
+        key: Bytes::from(&[key][..]),
         rank,
-        data: data.to_vec(),
+        data: data.into(),
         class: None,
     }
 }
@@ -17,10 +17,10 @@ fn turn(owner: Owner, before: Vec<Element>, after: Vec<Element>) -> impl Iterato
     std::iter::once(Turn { owner, before, after })
 }
 
-fn pairs(map: &BTreeMap<Set, Vec<Pair>>) -> Vec<(u8, Vec<u8>)> {
+fn pairs(map: &BTreeMap<Set, Pairs>) -> Vec<(u8, Vec<u8>)> {
     map.values()
-        .flatten()
-        .map(|(key, data)| (key[0], data.clone()))
+        .flat_map(Pairs::iter)
+        .map(|(key, data)| (key[0], data.to_vec()))
         .collect()
 }
 

@@ -100,7 +100,7 @@ impl Shared {
             cluster_ips,
             port: 0,
             node_port: 0,
-            external_ips: external_ips.into(),
+            external_ips: shared(external_ips),
             load_balancer_ips: load_balancer_ips(service, left_out),
             source_ranges: source_ranges(spec, left_out),
             internal_local: spec.internal_traffic_policy.as_deref() == Some("Local"),
@@ -165,7 +165,12 @@ fn load_balancer_ips(service: &Service, left_out: &mut Flaws) -> Arc<[IpAddr]> {
         .filter(|ingress| ingress.ip_mode.as_deref().unwrap_or("VIP") == "VIP")
         .filter_map(|ingress| ingress.ip.as_ref())
         .filter(|text| !text.is_empty());
-    addresses("status.loadBalancer.ingress.ip", texts, left_out).into()
+    shared(addresses("status.loadBalancer.ingress.ip", texts, left_out))
+}
+
+/// Nearly every list is empty, and all empty ones are one.
+fn shared(list: Vec<IpAddr>) -> Arc<[IpAddr]> {
+    if list.is_empty() { Arc::default() } else { list.into() }
 }
 
 /// Ranges may have white space around them: the API lets it pass. What is left out lets nobody in; so does a list of nothing else.

@@ -2,7 +2,7 @@
 
 use netlink::nft::set::{Data, Kind, NewSet, Part};
 
-use super::{DISPATCH, Writer, affinity};
+use super::{AFFINITY, DISPATCH, Writer};
 use crate::desired::Set;
 
 /// How many clients are remembered in each family; beyond, new ones are served without affinity. Some 200 bytes each.
@@ -18,22 +18,18 @@ impl Writer<'_> {
             exact(Set::Rejected, shapes.front, Data::Nothing),
             exact(Set::Dropped, shapes.front, Data::Nothing),
             exact(Set::Guarded, shapes.front, Data::Nothing),
-            (Set::Allowed.name(), shapes.client, Data::Nothing, Kind::Ranges),
+            (Set::Allowed.name(), shapes.allowed, Data::Nothing, Kind::Ranges),
             exact(Set::Hairpin, shapes.pair, Data::Nothing),
+            exact(Set::Pools, shapes.front, Data::Parts(WORD)),
+            (AFFINITY, shapes.client, Data::Parts(WORD), Kind::Dynamic(AFFINITY_MAX)),
         ];
         for local in [false, true] {
             list.extend([
                 (DISPATCH[usize::from(local)], WORD, Data::Verdict, Kind::Exact),
                 exact(Set::Services(local), shapes.front, Data::Parts(WORD)),
-                exact(Set::Endpoints(local), shapes.numbered, Data::Parts(shapes.endpoint)),
-                exact(Set::Numbers(local), shapes.numbered, Data::Parts(WORD)),
-                exact(Set::Members(local), shapes.numbered, Data::Parts(shapes.endpoint)),
-                (
-                    affinity(local),
-                    shapes.client,
-                    Data::Parts(WORD),
-                    Kind::Dynamic(AFFINITY_MAX),
-                ),
+                exact(Set::Endpoints(local), NUMBERED, Data::Parts(shapes.endpoint)),
+                exact(Set::Numbers(local), NUMBERED, Data::Parts(WORD)),
+                exact(Set::Members(local), NUMBERED, Data::Parts(shapes.endpoint)),
             ]);
         }
         let numbered = list.into_iter().zip(1u32..);
@@ -54,25 +50,27 @@ struct Shapes {
     ip: &'static [Part],
     pair: &'static [Part],
     front: &'static [Part],
-    numbered: &'static [Part],
+    allowed: &'static [Part],
     client: &'static [Part],
     endpoint: &'static [Part],
 }
 
 const WORD: &[Part] = &[Part::Word];
+/// A pool, and a number or a name.
+const NUMBERED: &[Part] = &[Part::Word, Part::Word];
 const SHAPES_V4: Shapes = Shapes {
     ip: &[Part::Ipv4],
     pair: &[Part::Ipv4, Part::Ipv4],
     front: &[Part::Ipv4, Part::Protocol, Part::Port],
-    numbered: &[Part::Ipv4, Part::Protocol, Part::Port, Part::Word],
-    client: &[Part::Ipv4, Part::Protocol, Part::Port, Part::Ipv4],
+    allowed: &[Part::Ipv4, Part::Protocol, Part::Port, Part::Ipv4],
+    client: &[Part::Word, Part::Ipv4],
     endpoint: &[Part::Ipv4, Part::Port],
 };
 const SHAPES_V6: Shapes = Shapes {
     ip: &[Part::Ipv6],
     pair: &[Part::Ipv6, Part::Ipv6],
     front: &[Part::Ipv6, Part::Protocol, Part::Port],
-    numbered: &[Part::Ipv6, Part::Protocol, Part::Port, Part::Word],
-    client: &[Part::Ipv6, Part::Protocol, Part::Port, Part::Ipv6],
+    allowed: &[Part::Ipv6, Part::Protocol, Part::Port, Part::Ipv6],
+    client: &[Part::Word, Part::Ipv6],
     endpoint: &[Part::Ipv6, Part::Port],
 };

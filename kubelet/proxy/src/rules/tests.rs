@@ -305,6 +305,94 @@ proptest! {
     }
 }
 
+/// As upstream's chains of an endpoint, which all fronts of a port share: whichever way a client comes, it comes to the same.
+#[test]
+fn a_client_comes_to_the_same_endpoint_by_every_front() {
+    let settings = Settings::default();
+    for (v4, external_local) in [(true, false), (true, true), (false, false), (false, true)] {
+        let endpoint = |which: u16| Endpoint {
+            address: SocketAddr::new(ip(v4, POD + which), 8080),
+            ready: true,
+            serving: true,
+            terminating: false,
+            local: true,
+            zone_hints: Vec::new(),
+            node_hints: Vec::new(),
+        };
+        let port = |name: &str, number| ServicePort {
+            name: PortName {
+                namespace: "ns".into(),
+                service: "web".into(),
+                port: name.into(),
+                protocol: Protocol::Tcp,
+            },
+            cluster_ips: vec![address(v4, 0, 0)],
+            port: number,
+            node_port: 30_000 + number,
+            external_ips: [address(v4, 1, 0)].into(),
+            load_balancer_ips: [address(v4, 2, 0)].into(),
+            source_ranges: None,
+            internal_local: false,
+            external_local,
+            affinity_seconds: 60,
+            health_check_node_port: 0,
+        };
+        let endpoints: Vec<Endpoint> = (0..5).map(endpoint).collect();
+        let served = |name, number| choose(port(name, number), endpoints.iter(), Here { node: "n2", zone: "" });
+        let writer = Writer {
+            v4,
+            settings: &settings,
+        };
+        let mut machine = Machine::new(&writer, vec![ip(v4, NODE)]);
+        let name = ServiceName::new("ns", "web");
+        let ports = vec![served("a", 80), served("b", 81)];
+        let deltas = Ledger::new(&settings).enter([(name, Some(ports.into()))].into(), &settings);
+        machine.apply(&writer, &deltas[&v4]);
+        let mut send = |target: SocketAddr, random| {
+            let packet = Packet {
+                source: ip(v4, OUTSIDE),
+                target,
+                protocol: 6,
+                input: Some("eth0"),
+            };
+            match machine.send(&packet, random) {
+                Outcome::Sent { to, .. } => to,
+                other => panic!("{target}: {other:?}"),
+            }
+        };
+        let fronts = [address(v4, 0, 0), address(v4, 1, 0), address(v4, 2, 0)];
+        let first = send(SocketAddr::new(ip(v4, NODE), 30_080), 3);
+        for (random, front) in (0..).zip(fronts) {
+            assert_eq!(send(SocketAddr::new(front, 80), random), first, "{front}");
+        }
+        // Another port of the Service remembers for itself.
+        let other = send(SocketAddr::new(fronts[1], 81), 4);
+        assert_ne!(other, first);
+        assert_eq!(send(SocketAddr::new(ip(v4, NODE), 30_081), 0), other);
+    }
+}
+
+/// Endpoints are in the kernel once for each port, however many fronts lead to them.
+#[test]
+fn fronts_and_endpoints_are_no_product() {
+    let mut served = crate::testing::nothing_served();
+    served.port.cluster_ips = vec![address(true, 0, 0)];
+    served.port.port = 80;
+    served.port.external_ips = (0..200).map(|number| address(true, 1, number)).collect();
+    let endpoints: Vec<crate::model::Chosen> = (0..1_000u16)
+        .map(|number| crate::model::Chosen {
+            address: SocketAddr::new(ip(true, number), 80),
+            local: false,
+        })
+        .collect();
+    served.v4.cluster = endpoints;
+    for affinity_seconds in [0, 60] {
+        served.port.affinity_seconds = affinity_seconds;
+        let made = crate::desired::elements(&served, 1, &[], true);
+        assert!(made.len() <= 1 + 2 * 201 + 2 * 1_000, "{}", made.len());
+    }
+}
+
 #[test]
 fn the_number_of_sets_and_chains_does_not_grow_with_services() {
     let settings = Settings::default();

@@ -11,7 +11,7 @@ use netlink::nft::Error;
 
 use super::Sources;
 use crate::apply::Kernel;
-use crate::choose::{Here, choose_at};
+use crate::choose::{Here, choose_at, endpoints_max};
 use crate::diff::Delta;
 use crate::ledger::{Changes, Deltas, Ledger};
 use crate::model::{
@@ -26,6 +26,8 @@ pub(super) struct Written {
     /// `None` before the first write.
     pub(super) previous: Option<Arc<Snapshot>>,
     pub(super) full: bool,
+    /// Services that have more endpoints than are used, and had not before; how many more.
+    pub(super) crowded: Vec<(ServiceName, usize)>,
 }
 
 pub(super) struct Worker {
@@ -115,8 +117,10 @@ impl Worker {
             self.write_all(settings)?;
         }
         let snapshot = self.ledger.snapshot().clone();
+        let previous = self.told.replace(snapshot.clone());
         Ok(Written {
-            previous: self.told.replace(snapshot.clone()),
+            crowded: crowded(previous.as_deref(), &snapshot),
+            previous,
             snapshot,
             full,
         })
@@ -141,7 +145,9 @@ impl Worker {
             }
         }
         self.dirty.clear();
-        let mut ledger = Ledger::new(&settings);
+        // What the tables had goes with them: both at once would be twice the memory.
+        self.ledger = Ledger::new(&settings);
+        self.settings = None;
         let names = self
             .sources
             .services
@@ -149,9 +155,8 @@ impl Worker {
             .into_iter()
             .map(|service| Key::of(&*service));
         let changes: Changes = names.map(|name| self.choose(name, &settings)).collect();
-        let deltas = ledger.enter(changes, &settings);
+        let deltas = self.ledger.enter(changes, &settings);
         self.kernel.replace(by_writer(deltas, &settings))?;
-        self.ledger = ledger;
         self.settings = Some(settings);
         self.anew = false;
         Ok(())
@@ -179,6 +184,7 @@ impl Worker {
 
 /// Chooses the endpoints of each port of a Service.
 fn serve(ports: Vec<ServicePort>, slices: &[ReadSlice], here: Here<'_>) -> Arc<[Served]> {
+    let most = endpoints_max(ports.len());
     let mut by_port: BTreeMap<(&str, Protocol), Vec<(u16, &ReadSlice)>> = BTreeMap::new();
     for slice in slices {
         for (name, protocol, number) in &slice.ports {
@@ -192,9 +198,23 @@ fn serve(ports: Vec<ServicePort>, slices: &[ReadSlice], here: Here<'_>) -> Arc<[
             let each = slice.endpoints.iter();
             each.map(|endpoint| (*number, endpoint))
         });
-        choose_at(port, endpoints, here)
+        choose_at(port, endpoints, most, here)
     });
     served.collect()
+}
+
+/// The Services that have more endpoints than are used, and had not before.
+fn crowded(before: Option<&Snapshot>, after: &Snapshot) -> Vec<(ServiceName, usize)> {
+    let beyond = |ports: &Arc<[Served]>| ports.iter().map(|served| served.beyond).max().unwrap_or(0);
+    let old = |name| before.and_then(|before| before.services.get(name));
+    let changed = after
+        .services
+        .iter()
+        .filter(|(name, ports)| !old(*name).is_some_and(|old| Arc::ptr_eq(old, ports)));
+    let crowded = changed.filter(|(name, ports)| beyond(ports) > 0 && old(*name).is_none_or(|old| beyond(old) == 0));
+    crowded
+        .map(|(name, ports)| (ServiceName::clone(name), beyond(ports)))
+        .collect()
 }
 
 fn by_writer(deltas: Deltas, settings: &Settings) -> Vec<(Writer<'_>, Delta)> {

@@ -20,6 +20,7 @@ type Answer = Response<http_body_util::combinators::UnsyncBoxBody<Bytes, std::io
 
 pub(crate) const NODES: &str = "/api/v1/nodes";
 pub(crate) const SERVICES: &str = "/api/v1/services";
+pub(crate) const SERVICE_CIDRS: &str = "/apis/networking.k8s.io/v1/servicecidrs";
 pub(crate) const SLICES: &str = "/apis/discovery.k8s.io/v1/endpointslices";
 
 #[derive(Default)]
@@ -120,7 +121,10 @@ impl Server {
         let all = || kube::Api::<AsTree<_>>::all(self.client());
         let slices = Informer::spawn_as_tree(all(), Options::default());
         let all = || kube::Api::<AsTree<_>>::all(self.client());
+        let service_cidrs = Informer::spawn_as_tree(all(), Options::default());
+        let all = || kube::Api::<AsTree<_>>::all(self.client());
         Informers {
+            service_cidrs,
             nodes: Informer::spawn_as_tree(all(), Options::default()),
             rules: Sources { services, slices },
         }

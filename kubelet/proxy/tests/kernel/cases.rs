@@ -1,14 +1,13 @@
 //! What clients see.
 
 use std::collections::BTreeSet;
-use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
 
 use netlink::cidr::Cidr;
 use proxy::model::{Protocol, ServicePort};
 use proxy::settings::{NodePortAddresses, Settings};
 
-use crate::net::{Connection, Net, Server, node_v4, tcp, udp, unanswered, v4, v6};
+use crate::net::{Connection, Net, Server, node_v4, refused, tcp, udp, unanswered, v4, v6};
 use crate::proxy::{Proxy, endpoint, port, served, settings};
 
 fn at(text: &str) -> SocketAddr {
@@ -47,10 +46,6 @@ fn all_answer(count: usize, ask: impl Fn() -> crate::net::Answer) -> BTreeSet<Ip
         }
     }
     panic!("only {names:?} answered");
-}
-
-fn refused<T: std::fmt::Debug>(outcome: std::io::Result<T>) {
-    assert_eq!(outcome.unwrap_err().kind(), ErrorKind::ConnectionRefused);
 }
 
 #[test]
@@ -302,6 +297,60 @@ fn affinity_survives_rewrites_and_leaves_what_is_gone() {
         assert!(proxy.change(&[sticky(&[1, 2])]));
         (0..24).for_each(|_| assert_eq!(mine(to), other));
     }
+}
+
+/// As upstream: what is remembered of a client is of the Service's port, whichever way it comes.
+#[test]
+fn a_client_is_served_by_the_same_endpoint_by_every_front() {
+    let net = Net::new(3);
+    let _servers = servers(&net);
+    let sticky = ServicePort {
+        affinity_seconds: 600,
+        external_ips: ["203.0.113.9".parse().unwrap()].into(),
+        ..web()
+    };
+    let endpoints = [v4(1), v4(2), v6(1), v6(2)].map(|ip| endpoint(ip, true));
+    for external_local in [false, true] {
+        let port = ServicePort {
+            external_local,
+            ..sticky.clone()
+        };
+        net.node.nft(&["flush", "ruleset"]);
+        let _proxy = Proxy::start(&net.node, settings(), &[served(port, &endpoints)]);
+        for client in [&net.neighbours[0], &net.neighbours[3], &net.node] {
+            let first = tcp(client, node_port(0)).unwrap().server;
+            for _ in 0..8 {
+                for to in [at("10.96.0.1:80"), at("203.0.113.9:80"), node_port(0)] {
+                    // The node has another address of its own towards a ClusterIP than towards itself.
+                    if client.name != net.node.name || to == node_port(0) {
+                        assert_eq!(tcp(client, to).unwrap().server, first, "{to}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// An address of the range that no Service has leads nowhere; one beside the range is nobody's business.
+#[test]
+fn unused_addresses_of_services_are_dropped() {
+    let net = Net::new(2);
+    let _servers = servers(&net);
+    let with = |ranges: &[&str]| Settings {
+        service_cidrs: ranges.iter().map(|text| Cidr::parse(text).unwrap()).collect(),
+        ..settings()
+    };
+    let web = || [served(web(), &[endpoint(v4(1), true)])];
+    let (client, barrier) = (&net.neighbours[2], at("10.1.1.2:8080"));
+    net.neighbours[0].ip(&["route", "add", "unreachable", "10.96.0.0/16"]);
+    let _proxy = Proxy::start(&net.node, with(&["10.96.0.0/16"]), &web());
+    unanswered(client, at("10.96.0.99:80"), barrier);
+    unanswered(&net.node, at("10.96.0.99:80"), barrier);
+    assert!(tcp(client, at("10.96.0.1:80")).is_ok());
+    refused(tcp(client, at("10.96.0.1:81")));
+    // Without the range it goes where routes say, whose end tells.
+    let _proxy = Proxy::start(&net.node, with(&[]), &web());
+    assert!(tcp(client, at("10.96.0.99:80")).is_err());
 }
 
 #[test]

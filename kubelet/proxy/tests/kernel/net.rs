@@ -268,3 +268,8 @@ pub(crate) fn unanswered(from: &Namespace, to: SocketAddr, barrier: SocketAddr) 
     let peer = getpeername::<SockaddrStorage>(stream.as_raw_fd());
     assert_eq!(peer.err(), Some(nix::errno::Errno::ENOTCONN), "answered");
 }
+
+/// It was refused, at once.
+pub(crate) fn refused<T: std::fmt::Debug>(outcome: std::io::Result<T>) {
+    assert_eq!(outcome.unwrap_err().kind(), std::io::ErrorKind::ConnectionRefused);
+}

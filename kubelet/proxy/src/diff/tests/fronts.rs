@@ -49,13 +49,13 @@ fn with_endpoints(mut served: Served, count: u8) -> Served {
 /// What the kernel does with a delta: it refuses what is there, what is not there, and ranges that overlap.
 fn apply(contents: &mut Contents, delta: &Delta) {
     for (set, pairs) in &delta.gone {
-        for (key, data) in pairs {
-            assert_eq!(contents.remove(&(*set, key.clone())).as_ref(), Some(data), "{set:?}");
+        for (key, data) in pairs.iter() {
+            assert_eq!(contents.remove(&(*set, key.to_vec())).as_deref(), Some(data), "{set:?}");
         }
     }
     for (set, pairs) in &delta.come {
-        for (key, data) in pairs {
-            assert_eq!(contents.insert((*set, key.clone()), data.clone()), None, "{set:?}");
+        for (key, data) in pairs.iter() {
+            assert_eq!(contents.insert((*set, key.to_vec()), data.to_vec()), None, "{set:?}");
         }
     }
     let ranges: Vec<_> = contents.keys().filter(|(set, _)| *set == Set::Allowed).collect();
@@ -92,7 +92,8 @@ fn expected(services: &[Served]) -> Contents {
         .iter()
         .flat_map(|served| {
             let owner = owner(&served.port.name);
-            elements(served, &[], true)
+            // No two of these few Services have the same.
+            elements(served, owner as u32, &[], true)
                 .into_iter()
                 .map(move |element| (owner, element))
         })
@@ -111,7 +112,7 @@ fn expected(services: &[Served]) -> Contents {
             best.1 == owner && (best.0 == element.rank || matches!(element.set, Set::Guarded | Set::Allowed))
         });
         if ours {
-            contents.insert((element.set, element.key), element.data);
+            contents.insert((element.set, element.key.to_vec()), element.data.to_vec());
         }
     }
     contents
@@ -121,8 +122,11 @@ fn targets(contents: &Contents, front: IpAddr) -> BTreeSet<Vec<u8>> {
     let IpAddr::V4(front) = front else {
         unreachable!("of IPv4")
     };
-    let of_front = |(set, key): &&(Set, Vec<u8>)| *set == Set::Endpoints(false) && key.starts_with(&front.octets());
-    let keys = contents.keys().filter(of_front);
+    let of_front = |(set, key): &&(Set, Vec<u8>)| *set == Set::Pools && key.starts_with(&front.octets());
+    let pools: Vec<&Vec<u8>> = contents.keys().filter(of_front).map(|key| &contents[key]).collect();
+    let of_pool =
+        |(set, key): &&(Set, Vec<u8>)| *set == Set::Endpoints(false) && pools.iter().any(|pool| key.starts_with(pool));
+    let keys = contents.keys().filter(of_pool);
     keys.map(|key| contents[key][..4].to_vec()).collect()
 }
 

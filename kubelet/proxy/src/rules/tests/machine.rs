@@ -99,9 +99,9 @@ impl Machine {
     pub(super) fn apply(&mut self, writer: &Writer<'_>, delta: &Delta) {
         let entry = |class: &Class| (dispatch_map(*class), class.number().to_ne_bytes().to_vec());
         for (set, pairs) in &delta.gone {
-            for (key, data) in pairs {
+            for (key, data) in pairs.iter() {
                 let old = self.sets.get_mut(set.name()).unwrap().remove(key);
-                assert_eq!(old.as_ref(), Some(data), "deleted from {set:?}");
+                assert_eq!(old.as_deref(), Some(data), "deleted from {set:?}");
             }
         }
         for class in &delta.classes_gone {
@@ -114,8 +114,12 @@ impl Machine {
             assert!(self.chains.insert(chain.name, Arc::new(chain.rules)).is_none());
         }
         for (set, pairs) in &delta.come {
-            for (key, data) in pairs {
-                let old = self.sets.get_mut(set.name()).unwrap().insert(key.clone(), data.clone());
+            for (key, data) in pairs.iter() {
+                let old = self
+                    .sets
+                    .get_mut(set.name())
+                    .unwrap()
+                    .insert(key.to_vec(), data.to_vec());
                 assert_eq!(old, None, "added to {set:?}");
             }
         }
@@ -135,14 +139,12 @@ impl Machine {
     }
 
     pub(super) fn forget_clients(&mut self) {
-        for map in AFFINITY {
-            self.sets.get_mut(map).unwrap().clear();
-        }
+        self.sets.get_mut(AFFINITY).unwrap().clear();
     }
 
     /// Whether any client is remembered.
     pub(super) fn remembers(&self) -> bool {
-        AFFINITY.iter().any(|map| !self.sets[map].is_empty())
+        !self.sets[AFFINITY].is_empty()
     }
 
     /// Sends a packet; `random` decides every choice of chance.

@@ -43,3 +43,33 @@ fn ports_find_their_endpoints() {
     ];
     assert_eq!(found, expected);
 }
+
+#[test]
+fn a_service_with_too_many_endpoints_is_told_once() {
+    let state = |beyond: &[usize]| {
+        let ports: Vec<Served> = beyond
+            .iter()
+            .map(|beyond| Served {
+                beyond: *beyond,
+                ..crate::testing::nothing_served()
+            })
+            .collect();
+        Snapshot {
+            services: [(Arc::new(ServiceName::new("ns", "web")), ports.into())].into(),
+        }
+    };
+    let told = |before: Option<&Snapshot>, after: &Snapshot| -> Vec<usize> {
+        crowded(before, after).into_iter().map(|(_, beyond)| beyond).collect()
+    };
+    let (few, many, more) = (state(&[0, 0]), state(&[0, 3]), state(&[0, 4]));
+    assert_eq!(told(None, &many), [3]);
+    assert_eq!(told(Some(&few), &many), [3]);
+    for (before, after) in [
+        (&many, &many),
+        (&many, &more),
+        (&many, &few),
+        (&few, &Snapshot::default()),
+    ] {
+        assert!(told(Some(before), after).is_empty());
+    }
+}

@@ -2,36 +2,12 @@
 
 use super::*;
 use crate::http;
-use crate::testing::api::{NODES, SERVICES, SLICES, Server};
-use crate::testing::get;
-use netlink::link;
-use netlink::wire::IFF_UP;
-use nix::sched::{CloneFlags, unshare};
+use crate::testing::api::{NODES, SERVICE_CIDRS, SERVICES, SLICES, Server};
+use crate::testing::{get, in_namespace, nft};
 use std::sync::Mutex;
 
 /// Long enough for anything; what is waited for is a condition.
 const GUARD: Duration = Duration::from_secs(20);
-
-/// Runs `work` where nothing of the machine's network is.
-fn in_namespace(work: impl AsyncFnOnce() + Send) {
-    let test = || {
-        // What the proxy warns of says why a test failed.
-        let lines = tracing_subscriber::fmt()
-            .with_max_level(tracing::Level::WARN)
-            .with_test_writer();
-        let _lines = tracing::subscriber::set_default(lines.finish());
-        unshare(CloneFlags::CLONE_NEWNET).expect("root makes namespaces");
-        let up = link::set_flags(link::Target::Index(1), IFF_UP, IFF_UP);
-        Socket::open(Protocol::Route).unwrap().request(up).unwrap();
-        // Threads for blocking work come from this one, and are in its namespace.
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap();
-        runtime.block_on(work());
-    };
-    std::thread::scope(|scope| scope.spawn(test).join().expect("the test does not panic"));
-}
 
 fn this_node(taints: Value) -> Value {
     json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "uid": "n1"},
@@ -132,6 +108,44 @@ fn a_whole_proxy_serves_tells_and_ends() {
         until(10256, "/healthz", |code, _| code == 503).await;
         until(10256, "/livez", |code, _| code == 200).await;
 
+        stop.cancel();
+        running.await.unwrap().expect("it was told to end");
+    });
+}
+
+/// Waits until a chain of the proxy's lists these words.
+async fn until_listed(chain: &str, words: &str) {
+    let mut last = String::new();
+    let asks = async {
+        loop {
+            last = nft(&["list", "chain", "ip", "skiff-proxy", chain]);
+            if last.contains(words) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let ended = tokio::time::timeout(GUARD, asks).await;
+    assert!(ended.is_ok(), "{words}: {last}");
+}
+
+#[test]
+fn unused_addresses_of_services_ranges_are_dropped() {
+    in_namespace(async || {
+        let server = Server::new();
+        let cidr = |name: &str, range: &str| {
+            json!({"apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR",
+                "metadata": {"name": name, "uid": name}, "spec": {"cidrs": [range]}})
+        };
+        server.put(NODES, this_node(json!([])));
+        server.put(SERVICE_CIDRS, cidr("kubernetes", "10.96.0.0/16"));
+        let (stop, informers) = (CancellationToken::new(), server.informers());
+        let stopping = stop.clone();
+        let running = tokio::spawn(async move { run(&local(), "n1", informers, Arc::new(|_| {}), stopping).await });
+        until_listed("unknown", "ip daddr 10.96.0.0/16 drop").await;
+        server.put(SERVICE_CIDRS, cidr("more", "192.0.2.0/24"));
+        until_listed("unknown", "ip daddr 192.0.2.0/24 drop").await;
+        until_listed("unknown", "ip daddr 10.96.0.0/16 drop").await;
         stop.cancel();
         running.await.unwrap().expect("it was told to end");
     });

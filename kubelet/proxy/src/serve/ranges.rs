@@ -1,0 +1,76 @@
+//! The ranges Services have their addresses from. Pure, but for who reads them.
+
+use client::Informer;
+use k8s_openapi::api::networking::v1::ServiceCIDR;
+use netlink::cidr::Cidr;
+use std::time::Duration;
+
+use crate::desired::disjoint;
+
+/// How long a start waits for them: what follows from them is a courtesy, and another API server may have none.
+const KNOWN_MAX: Duration = Duration::from_secs(10);
+/// How many are used, each of which a packet to no Service is compared with.
+const RANGES_MAX: usize = 128;
+
+/// Every range of every object, each once and none inside another, as upstream takes them: ready or not. What is beyond the bound is
+/// told: its unused addresses are routed as any other's.
+pub(super) fn ranges<'a>(objects: impl Iterator<Item = &'a ServiceCIDR>) -> Vec<Cidr> {
+    let specs = objects.filter_map(|object| object.spec.as_ref());
+    let texts = specs.flat_map(|spec| spec.cidrs.iter().flatten());
+    let all = texts
+        .filter_map(|text| Cidr::parse(text).ok())
+        .map(|range| range.network());
+    let (v4, v6): (Vec<Cidr>, Vec<Cidr>) = all.partition(Cidr::is_v4);
+    let mut all = [disjoint(v4), disjoint(v6)].concat();
+    if all.len() > RANGES_MAX {
+        tracing::warn!(
+            used = RANGES_MAX,
+            known = all.len(),
+            "more ranges of Services than are guarded"
+        );
+        all.truncate(RANGES_MAX);
+    }
+    all
+}
+
+/// The ranges known now.
+pub(super) fn known(objects: &Informer<ServiceCIDR>) -> Vec<Cidr> {
+    ranges(objects.list().iter().map(|object| &**object))
+}
+
+/// Waits until they are, so that a start does not write everything twice; not for long.
+pub(super) async fn first(objects: &Informer<ServiceCIDR>) -> Vec<Cidr> {
+    if tokio::time::timeout(KNOWN_MAX, objects.synced()).await.is_err() {
+        tracing::warn!(
+            "ServiceCIDRs are not known: packets to unused addresses of Services are not dropped until they are"
+        );
+    }
+    known(objects)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn object(cidrs: &[&str]) -> ServiceCIDR {
+        serde_json::from_value(json!({"metadata": {"name": "a"}, "spec": {"cidrs": cidrs}})).unwrap()
+    }
+
+    #[test]
+    fn ranges_are_of_all_objects_and_bounded() {
+        let objects = [
+            object(&["10.96.0.0/12", "fd00::/108"]),
+            object(&["10.96.7.9/24", "nonsense"]),
+            object(&["10.96.0.0/12"]),
+            object(&["192.0.2.0/28"]),
+            ServiceCIDR::default(),
+        ];
+        let found: Vec<String> = ranges(objects.iter()).iter().map(Cidr::to_string).collect();
+        assert_eq!(found, ["10.96.0.0/12", "192.0.2.0/28", "fd00::/108"]);
+        let many: Vec<ServiceCIDR> = (0..=255)
+            .map(|number| object(&[&format!("10.{number}.0.0/17")]))
+            .collect();
+        assert_eq!(ranges(many.iter()).len(), RANGES_MAX);
+    }
+}
