@@ -264,7 +264,7 @@ async fn open_store(config: &Config) -> Result<Arc<dyn Store>, DaemonError> {
     Ok(match &config.store {
         StoreKind::Etcd(options) => {
             let etcd = Etcd::open(options.clone()).await.map_err(DaemonError::Etcd)?;
-            Arc::new(Readable::over(etcd, |bytes| schema::parse(bytes, Media::Protobuf)))
+            Arc::new(Readable::over(Arc::new(etcd), read_protobuf))
         }
         StoreKind::Memory => Arc::new(Memory::new()),
         StoreKind::Disk => {
@@ -277,6 +277,11 @@ async fn open_store(config: &Config) -> Result<Arc<dyn Store>, DaemonError> {
             Arc::new(Disk::open_upgrading(directory, &mut describe).map_err(DaemonError::Store)?)
         }
     })
+}
+
+/// A value as upstream's API server writes it.
+fn read_protobuf(bytes: &[u8]) -> Result<serde_json::Value, String> {
+    schema::parse(bytes, Media::Protobuf)
 }
 
 /// The address others reach the API server at.

@@ -163,10 +163,15 @@ impl Rpc {
             match failed.verdict {
                 Verdict::Refused => return Err(StoreError::Refused(failed.text)),
                 Verdict::Compacted => return Err(StoreError::Compacted { wanted: 0, oldest: 0 }),
-                Verdict::NotDone | Verdict::Unsure if Instant::now() >= end => return Err(unavailable(&failed.text)),
+                Verdict::NotDone | Verdict::Unsure if self.is_over(end) => return Err(unavailable(&failed.text)),
                 Verdict::NotDone | Verdict::Unsure => {}
             }
         }
+    }
+
+    /// Whether nobody can be asked before the end any more.
+    pub(crate) fn is_over(&self, end: Instant) -> bool {
+        self.health.choose(Instant::now()).1 >= end
     }
 
     /// One attempt, begun when a member may be asked, and not after the end.

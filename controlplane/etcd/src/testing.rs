@@ -57,6 +57,10 @@ impl Cluster {
         let log = self.path().join(format!("log{member}"));
         let log: File = OpenOptions::new().create(true).append(true).open(log).unwrap();
         let (client, peer) = (socket(member, 1), socket(member, 2));
+        for left in [&client, &peer] {
+            // What kill -9 leaves; most often nothing.
+            let _ = std::fs::remove_file(self.path().join(left.trim_start_matches("unix://")));
+        }
         let spawned = Command::new("setpriv")
             .args(["--pdeathsig", "KILL", "etcd", "--unsafe-no-fsync"])
             .args(["--name", &format!("m{member}"), "--data-dir", &format!("data{member}")])

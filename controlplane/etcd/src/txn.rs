@@ -61,7 +61,7 @@ impl Etcd {
                 Err(failed) => failed,
             };
             is_unsure |= failed.verdict == Verdict::Unsure;
-            if let Some(error) = ending(&failed, is_unsure, Instant::now() >= end) {
+            if let Some(error) = ending(&failed, is_unsure, self.rpc.is_over(end)) {
                 return Err(error);
             }
         }

@@ -452,6 +452,6 @@ mod tests {
     #[test]
     fn help_names_every_flag_that_works() {
         let text = help();
-        assert!(text.contains("--data-dir") && text.contains("-v ") && !text.contains("etcd"));
+        assert!(text.contains("--data-dir") && text.contains("-v ") && !text.contains("oidc"));
     }
 }

@@ -82,6 +82,7 @@ impl Reader<'_> {
         let Some(text) = self.flags.last(flag) else {
             return Some(COMPACTION);
         };
+        let text = if text == "0" { "0s" } else { text };
         match duration(text) {
             Ok(Duration::ZERO) => None,
             Ok(interval) => Some(interval),

@@ -9,6 +9,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt;
 use serde_json::Value;
+use std::sync::Arc;
 
 /// How such a value begins (control-plane contract §1).
 const MAGIC: &[u8] = b"k8s\0";
@@ -17,14 +18,14 @@ const MAGIC: &[u8] = b"k8s\0";
 pub type ReadEnvelope = fn(&[u8]) -> Result<Value, String>;
 
 /// See the module.
-pub struct Readable<S> {
-    store: S,
+pub struct Readable<S: ?Sized> {
+    store: Arc<S>,
     read: ReadEnvelope,
 }
 
-impl<S: Store> Readable<S> {
+impl<S: Store + ?Sized> Readable<S> {
     /// Reads with `read` what is found in `store`.
-    pub fn over(store: S, read: ReadEnvelope) -> Self {
+    pub fn over(store: Arc<S>, read: ReadEnvelope) -> Self {
         Self { store, read }
     }
 
@@ -76,7 +77,7 @@ fn value(read: ReadEnvelope, key: &str, found: Bytes) -> Bytes {
 }
 
 #[async_trait]
-impl<S: Store> Store for Readable<S> {
+impl<S: Store + ?Sized> Store for Readable<S> {
     async fn put(&self, key: &str, value: Bytes, expect: Expect) -> Result<Revision, StoreError> {
         self.outcome(self.store.put(key, value, expect).await)
     }
