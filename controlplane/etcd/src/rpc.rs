@@ -115,9 +115,8 @@ impl Rpc {
             revision,
             physical: false,
         };
-        let answer = self.read_until(end, |mut client| {
-            let request = request.clone();
-            async move { client.compact(request).await.map(tonic::Response::into_inner) }
+        let answer = self.read_until(end, |mut client| async move {
+            client.compact(request).await.map(tonic::Response::into_inner)
         });
         match answer.await {
             Ok(_) | Err(StoreError::Compacted { .. }) => Ok(()),
