@@ -26,11 +26,14 @@ use crate::resource::stored::KeyKinds;
 use crate::scheduler::config::SchedulerConfig;
 use crate::scheduler::sources::Sources;
 use crate::scheduler::{self, SchedulerContext};
+use crate::schema::{self, Media};
 use crate::store::disk::Disk;
 use crate::store::memory::Memory;
+use crate::store::readable::Readable;
 use crate::store::value::TypeMeta;
 use crate::store::{Store, StoreError};
 use client::Clock;
+use etcd::Etcd;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -53,6 +56,9 @@ pub enum DaemonError {
     /// The store under the data directory.
     #[error(transparent)]
     Store(StoreError),
+    /// The store on etcd.
+    #[error(transparent)]
+    Etcd(etcd::OpenError),
     /// The address and port to serve on.
     #[error("cannot listen on {address}")]
     Listen {
@@ -129,7 +135,7 @@ impl Daemon {
     pub async fn start(config: &Config, host: Host) -> Result<Self, DaemonError> {
         files::make_private_dir(&config.data_dir).map_err(DaemonError::Pki)?;
         // First, because it keeps a second process off the data directory.
-        let store = open_store(config)?;
+        let store = open_store(config).await?;
         let address = config.listen();
         let listener = TcpListener::bind(address).await;
         let listener = listener.map_err(|source| DaemonError::Listen { address, source })?;
@@ -254,8 +260,12 @@ impl Daemon {
     }
 }
 
-fn open_store(config: &Config) -> Result<Arc<dyn Store>, DaemonError> {
-    Ok(match config.store {
+async fn open_store(config: &Config) -> Result<Arc<dyn Store>, DaemonError> {
+    Ok(match &config.store {
+        StoreKind::Etcd(options) => {
+            let etcd = Etcd::open(options.clone()).await.map_err(DaemonError::Etcd)?;
+            Arc::new(Readable::over(Arc::new(etcd), read_protobuf))
+        }
         StoreKind::Memory => Arc::new(Memory::new()),
         StoreKind::Disk => {
             let mut kinds = KeyKinds::new();
@@ -267,6 +277,11 @@ fn open_store(config: &Config) -> Result<Arc<dyn Store>, DaemonError> {
             Arc::new(Disk::open_upgrading(directory, &mut describe).map_err(DaemonError::Store)?)
         }
     })
+}
+
+/// A value as upstream's API server writes it.
+fn read_protobuf(bytes: &[u8]) -> Result<serde_json::Value, String> {
+    schema::parse(bytes, Media::Protobuf)
 }
 
 /// The address others reach the API server at.

@@ -2,6 +2,7 @@
 
 mod advertised;
 mod upgraded;
+mod upstream_data;
 
 use super::*;
 use crate::config::flags;
