@@ -40,6 +40,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 pub mod alone;
+mod encryption;
 
 /// How long parts may take to end after the signal.
 const DRAIN_DEADLINE: Duration = Duration::from_secs(10);
@@ -159,6 +160,7 @@ impl Daemon {
         let pki = pki::ensure(config, advertise, &host.hostname, host.clock.now()).map_err(DaemonError::Pki)?;
         let tls = tls::server_config(&pki.serving, &serving_paths(config)[0]).map_err(DaemonError::Pki)?;
         let health = Health::default();
+        let (store, encryption) = encryption::around(config, store).await?;
         let handler_chain = handler_chain(config, &host, &pki, advertise, health.clone())?;
         let authn = Arc::clone(&handler_chain.authn);
         let usage = handler_chain.unstored.usage.clone();
@@ -183,6 +185,7 @@ impl Daemon {
         bootstrap::run(&server, &facts).await.map_err(DaemonError::Bootstrap)?;
         let shutdown = CancellationToken::new();
         let mut tasks = JoinSet::new();
+        encryption.spawn(&mut tasks, &health, &shutdown);
         if let Some(usage) = usage {
             usage::publish(&server);
             tasks.spawn(usage::scraper::run(server.clone(), usage, shutdown.clone()));

@@ -118,6 +118,16 @@ const FLAGS: &[(&str, Takes, &str)] = &[
         "further admission plugins, by name with commas between: DenyServiceExternalIPs",
     ),
     (
+        "encryption-provider-config",
+        Takes::Value,
+        "how values are encrypted where they are stored, an EncryptionConfiguration (in clear)",
+    ),
+    (
+        "encryption-provider-config-automatic-reload",
+        Takes::Bool,
+        "take up changes of --encryption-provider-config (false)",
+    ),
+    (
         "kubeconfig",
         Takes::Value,
         "how scheduler and controllers reach the API server where --components leaves it out",

@@ -218,6 +218,19 @@ impl Store for Disk {
         .map_err(|_| StoreError::Closed)?
     }
 
+    async fn get(&self, key: &str) -> Result<Option<Record>, StoreError> {
+        let database = Arc::clone(&self.database);
+        let path = self.path.clone();
+        let key = key.to_owned();
+        client::blocking::spawn(move || {
+            let database = database.read().unwrap_or_else(PoisonError::into_inner);
+            let read = || records::get(&database, &key).map_err(|error| unusable(&path, "cannot be read", &error));
+            guarded(&path.join(FILE), read)
+        })
+        .await
+        .map_err(|_| StoreError::Closed)?
+    }
+
     async fn watch(&self, prefix: &str, after: Revision) -> Result<BoxStream<'static, Change>, StoreError> {
         self.feed.stream(prefix, after)
     }

@@ -50,6 +50,8 @@ async fn ranges(store: &dyn Store) {
     let (_, records) = store.range("/q/pods/").await.unwrap();
     let keys: Vec<&str> = records.iter().map(|record| &*record.key).collect();
     assert_eq!(keys, ["/q/pods/a/x", "/q/pods/a/y", "/q/pods/b/x"]);
+    assert_eq!(store.get("/q/pods/a/y").await.unwrap().as_ref(), Some(&records[1]));
+    assert_eq!(store.get("/q/pods/a/").await.unwrap(), None, "a key, no prefix");
 }
 
 async fn watches(store: Arc<dyn Store>) {
