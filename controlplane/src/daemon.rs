@@ -16,6 +16,7 @@ use crate::apiserver::unstored::health::Health;
 use crate::apiserver::usage::{self, Usage};
 use crate::apiserver::user::User;
 use crate::apiserver::{ApiServer, Parts, service};
+use crate::backup;
 use crate::bootstrap::{self, BootstrapError, Facts};
 use crate::config::{AuditConfig, Config, StoreKind};
 use crate::controller::{self, ControllerContext};
@@ -27,6 +28,7 @@ use crate::scheduler::config::SchedulerConfig;
 use crate::scheduler::sources::Sources;
 use crate::scheduler::{self, SchedulerContext};
 use crate::store::disk::Disk;
+use crate::store::disk::snapshot::Snapshots;
 use crate::store::memory::Memory;
 use crate::store::value::TypeMeta;
 use crate::store::{Store, StoreError};
@@ -130,11 +132,19 @@ impl Daemon {
     pub async fn start(config: &Config, host: Host) -> Result<Self, DaemonError> {
         files::make_private_dir(&config.data_dir).map_err(DaemonError::Pki)?;
         // First, because it keeps a second process off the data directory.
-        let store = open_store(config)?;
+        let (store, snapshots) = open_store(config)?;
         let address = config.listen();
         let listener = TcpListener::bind(address).await;
         let listener = listener.map_err(|source| DaemonError::Listen { address, source })?;
-        Self::assemble(config, host, store, Some(listener)).await
+        let mut daemon = Self::assemble(config, host, store, Some(listener)).await?;
+        if let Some(snapshots) = snapshots {
+            let cluster = pki::fingerprint(&config.data_dir).map_err(DaemonError::Pki)?;
+            let (directory, shutdown) = (config.data_dir.join("store"), daemon.shutdown.clone());
+            daemon
+                .tasks
+                .spawn(backup::socket::serve(directory, snapshots, cluster, shutdown));
+        }
+        Ok(daemon)
     }
 
     /// As [`Daemon::start`], over a store that is there and without a port: reached through [`Daemon::server`] alone. For
@@ -257,9 +267,10 @@ impl Daemon {
     }
 }
 
-fn open_store(config: &Config) -> Result<Arc<dyn Store>, DaemonError> {
+/// The store, and what backups are made of.
+fn open_store(config: &Config) -> Result<(Arc<dyn Store>, Option<Snapshots>), DaemonError> {
     Ok(match config.store {
-        StoreKind::Memory => Arc::new(Memory::new()),
+        StoreKind::Memory => (Arc::new(Memory::new()), None),
         StoreKind::Disk => {
             let mut kinds = KeyKinds::new();
             let mut describe = |key: &str, read: &dyn Fn(&str) -> Option<Vec<u8>>| {
@@ -267,7 +278,9 @@ fn open_store(config: &Config) -> Result<Arc<dyn Store>, DaemonError> {
                 Some(TypeMeta::new(&api_version, &kind).into_owned())
             };
             let directory = config.data_dir.join("store");
-            Arc::new(Disk::open_upgrading(directory, &mut describe).map_err(DaemonError::Store)?)
+            let disk = Disk::open_upgrading(directory, &mut describe).map_err(DaemonError::Store)?;
+            let snapshots = disk.snapshots();
+            (Arc::new(disk), Some(snapshots))
         }
     })
 }

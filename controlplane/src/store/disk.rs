@@ -14,6 +14,7 @@ pub mod paced;
 mod past;
 mod records;
 mod reserve;
+pub mod snapshot;
 mod upgrade;
 
 use super::feed::Feed;
