@@ -182,6 +182,8 @@ fn every_flag_belongs_to_a_part_that_was_thought_of() {
         "data-dir",
         "disable-admission-plugins",
         "enable-admission-plugins",
+        "encryption-provider-config",
+        "encryption-provider-config-automatic-reload",
         "kubelet-certificate-authority",
         "metrics-api",
         "service-account-issuer",
