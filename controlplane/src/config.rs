@@ -61,10 +61,21 @@ pub struct Config {
     pub scheduler_file: Option<PathBuf>,
     /// What is audited; `None` is nothing.
     pub audit: Option<AuditConfig>,
+    /// How values are encrypted where they are stored; `None` is in clear.
+    pub encryption: Option<EncryptionFile>,
     /// Whether metrics.k8s.io is served from what kubelets say. Without it the group is free for somebody else's.
     pub metrics_api: bool,
     /// Log verbosity (`-v`): 0 is upstream's quiet, 4 shows debug messages.
     pub verbosity: u8,
+}
+
+/// Where an EncryptionConfiguration is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EncryptionFile {
+    /// The file.
+    pub path: PathBuf,
+    /// Whether its changes are taken up.
+    pub reloads: bool,
 }
 
 /// The part of [`Config`] about certificates, tokens and authorization.
@@ -129,6 +140,7 @@ impl Config {
             controllers: read.controllers(),
             scheduler_file: read.path("config"),
             audit: read.audit(),
+            encryption: read.encryption(),
             metrics_api: read.bool("metrics-api", true),
             verbosity: read.parse("v", 2),
         };
@@ -223,6 +235,16 @@ impl Reader<'_> {
             self.wrong("secure-port", "0", "must be between 1 and 65535");
         }
         port
+    }
+
+    fn encryption(&mut self) -> Option<EncryptionFile> {
+        let reload = "encryption-provider-config-automatic-reload";
+        let reloads = self.bool(reload, false);
+        let path = self.path("encryption-provider-config");
+        if reloads && path.is_none() {
+            self.wrong(reload, "true", "--encryption-provider-config must be set with it");
+        }
+        path.map(|path| EncryptionFile { path, reloads })
     }
 
     fn advertise(&mut self) -> Option<IpAddr> {

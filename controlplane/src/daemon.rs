@@ -16,6 +16,7 @@ use crate::apiserver::unstored::health::Health;
 use crate::apiserver::usage::{self, Usage};
 use crate::apiserver::user::User;
 use crate::apiserver::{ApiServer, Parts, service};
+use crate::backup;
 use crate::bootstrap::{self, BootstrapError, Facts};
 use crate::config::{AuditConfig, Config, StoreKind};
 use crate::controller::{self, ControllerContext};
@@ -28,6 +29,7 @@ use crate::scheduler::sources::Sources;
 use crate::scheduler::{self, SchedulerContext};
 use crate::schema::{self, Media};
 use crate::store::disk::Disk;
+use crate::store::disk::snapshot::Snapshots;
 use crate::store::memory::Memory;
 use crate::store::readable::Readable;
 use crate::store::value::TypeMeta;
@@ -43,6 +45,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 pub mod alone;
+mod encryption;
 
 /// How long parts may take to end after the signal.
 const DRAIN_DEADLINE: Duration = Duration::from_secs(10);
@@ -135,11 +138,19 @@ impl Daemon {
     pub async fn start(config: &Config, host: Host) -> Result<Self, DaemonError> {
         files::make_private_dir(&config.data_dir).map_err(DaemonError::Pki)?;
         // First, because it keeps a second process off the data directory.
-        let store = open_store(config).await?;
+        let (store, snapshots) = open_store(config).await?;
         let address = config.listen();
         let listener = TcpListener::bind(address).await;
         let listener = listener.map_err(|source| DaemonError::Listen { address, source })?;
-        Self::assemble(config, host, store, Some(listener)).await
+        let mut daemon = Self::assemble(config, host, store, Some(listener)).await?;
+        if let Some(snapshots) = snapshots {
+            let cluster = pki::fingerprint(&config.data_dir).map_err(DaemonError::Pki)?;
+            let (directory, shutdown) = (config.data_dir.join("store"), daemon.shutdown.clone());
+            daemon
+                .tasks
+                .spawn(backup::socket::serve(directory, snapshots, cluster, shutdown));
+        }
+        Ok(daemon)
     }
 
     /// As [`Daemon::start`], over a store that is there and without a port: reached through [`Daemon::server`] alone. For
@@ -165,6 +176,12 @@ impl Daemon {
         let pki = pki::ensure(config, advertise, &host.hostname, host.clock.now()).map_err(DaemonError::Pki)?;
         let tls = tls::server_config(&pki.serving, &serving_paths(config)[0]).map_err(DaemonError::Pki)?;
         let health = Health::default();
+        let (store, encryption) = encryption::around(config, store).await?;
+        // Around what deciphers: upstream encrypts what it has written in protobuf.
+        let store: Arc<dyn Store> = match config.store {
+            StoreKind::Etcd(_) => Arc::new(Readable::over(store, read_protobuf)),
+            StoreKind::Disk | StoreKind::Memory => store,
+        };
         let handler_chain = handler_chain(config, &host, &pki, advertise, health.clone())?;
         let authn = Arc::clone(&handler_chain.authn);
         let usage = handler_chain.unstored.usage.clone();
@@ -189,6 +206,7 @@ impl Daemon {
         bootstrap::run(&server, &facts).await.map_err(DaemonError::Bootstrap)?;
         let shutdown = CancellationToken::new();
         let mut tasks = JoinSet::new();
+        encryption.spawn(&mut tasks, &health, &shutdown);
         if let Some(usage) = usage {
             usage::publish(&server);
             tasks.spawn(usage::scraper::run(server.clone(), usage, shutdown.clone()));
@@ -260,13 +278,14 @@ impl Daemon {
     }
 }
 
-async fn open_store(config: &Config) -> Result<Arc<dyn Store>, DaemonError> {
+/// The store, and what backups are made of.
+async fn open_store(config: &Config) -> Result<(Arc<dyn Store>, Option<Snapshots>), DaemonError> {
     Ok(match &config.store {
         StoreKind::Etcd(options) => {
             let etcd = Etcd::open(options.clone()).await.map_err(DaemonError::Etcd)?;
-            Arc::new(Readable::over(Arc::new(etcd), read_protobuf))
+            (Arc::new(etcd), None)
         }
-        StoreKind::Memory => Arc::new(Memory::new()),
+        StoreKind::Memory => (Arc::new(Memory::new()), None),
         StoreKind::Disk => {
             let mut kinds = KeyKinds::new();
             let mut describe = |key: &str, read: &dyn Fn(&str) -> Option<Vec<u8>>| {
@@ -274,7 +293,9 @@ async fn open_store(config: &Config) -> Result<Arc<dyn Store>, DaemonError> {
                 Some(TypeMeta::new(&api_version, &kind).into_owned())
             };
             let directory = config.data_dir.join("store");
-            Arc::new(Disk::open_upgrading(directory, &mut describe).map_err(DaemonError::Store)?)
+            let disk = Disk::open_upgrading(directory, &mut describe).map_err(DaemonError::Store)?;
+            let snapshots = disk.snapshots();
+            (Arc::new(disk), Some(snapshots))
         }
     })
 }

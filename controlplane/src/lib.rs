@@ -4,6 +4,7 @@
 //! [`scheduler`] and [`controller`] are two with identities of their own. This crate never touches a container or a cgroup.
 
 pub mod apiserver;
+pub mod backup;
 pub mod bootstrap;
 mod cel;
 pub mod config;

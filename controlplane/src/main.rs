@@ -5,7 +5,7 @@ use client::{SystemClock, memory};
 use controlplane::config::{Config, flags};
 use controlplane::daemon::alone::Alone;
 use controlplane::daemon::{Daemon, Host};
-use controlplane::{kubeconfig_command, token_command};
+use controlplane::{backup, kubeconfig_command, token_command};
 use std::io::IsTerminal;
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::ExitCode;
@@ -17,6 +17,12 @@ fn main() -> ExitCode {
     let mut words = std::env::args().skip(1).peekable();
     if words.next_if(|word| word == "kubeconfig").is_some() {
         return finish(kubeconfig_command::run(words));
+    }
+    if words.next_if(|word| word == "backup").is_some() {
+        return finish(backup::command::backup(words));
+    }
+    if words.next_if(|word| word == "restore").is_some() {
+        return finish(backup::command::restore(words));
     }
     if words.next_if(|word| word == "token").is_some() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

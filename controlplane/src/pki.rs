@@ -17,6 +17,7 @@ use crate::config::Config;
 use authority::{Authority, Purpose, Subject, usable};
 use k8s_openapi::jiff::Timestamp;
 use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256};
+use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -224,6 +225,23 @@ fn ensure_key(path: &Path) -> Result<KeyPair, PkiError> {
     })?;
     files::write(path, key.serialize_pem().as_bytes(), 0o600)?;
     Ok(key)
+}
+
+/// What tells one cluster's certificates and keys from another's: a digest of the CA's certificate and of the key that verifies service
+/// account tokens. Empty where there are none yet.
+///
+/// # Errors
+/// A file is there and cannot be read.
+pub fn fingerprint(data_dir: &Path) -> Result<String, PkiError> {
+    let mut hash = Sha256::new();
+    for name in ["ca.crt", "sa.pub"] {
+        let Some(text) = files::read_if_there(&data_dir.join("pki").join(name))? else {
+            return Ok(String::new());
+        };
+        hash.update((text.len() as u64).to_be_bytes());
+        hash.update(text);
+    }
+    Ok(hex::encode(hash.finalize()))
 }
 
 /// `sa.key` and `sa.pub`, which sign and verify service account tokens.

@@ -26,6 +26,13 @@ pub mod etcd {
     include!(concat!(env!("OUT_DIR"), "/etcd/etcdserverpb.rs"));
 }
 
+/// Key management plugins, v2, and the form of what is encrypted through one.
+#[cfg(feature = "kms")]
+#[allow(missing_docs, clippy::all, unreachable_pub)]
+pub mod kms {
+    include!(concat!(env!("OUT_DIR"), "/kms/v2.rs"));
+}
+
 /// The gRPC health checking protocol, which probes ask.
 #[cfg(feature = "health")]
 #[allow(missing_docs, clippy::all, unreachable_pub)]

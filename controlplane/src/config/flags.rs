@@ -140,6 +140,16 @@ const FLAGS: &[(&str, Takes, &str)] = &[
         "URLs of the etcd cluster that keeps objects, with commas between: http, https or unix",
     ),
     (
+        "encryption-provider-config",
+        Takes::Value,
+        "how values are encrypted where they are stored, an EncryptionConfiguration (in clear)",
+    ),
+    (
+        "encryption-provider-config-automatic-reload",
+        Takes::Bool,
+        "take up changes of --encryption-provider-config (false)",
+    ),
+    (
         "kubeconfig",
         Takes::Value,
         "how scheduler and controllers reach the API server where --components leaves it out",

@@ -1,6 +1,7 @@
 //! A whole control plane in one process, without a port, under a paused clock.
 
 mod advertised;
+mod encrypted;
 mod upgraded;
 mod upstream_data;
 

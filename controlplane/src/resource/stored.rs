@@ -52,6 +52,30 @@ impl KeyKinds {
     }
 }
 
+/// Which resource's a key is, by group and plural name; `None` for what is no object's. What is not built in is custom.
+pub(crate) fn resource_of() -> impl Fn(&str) -> Option<(String, String)> {
+    let kinds = Registry::built_in().kinds();
+    let stored = kinds.filter(|kind| kind.is_stored() && kind.conversion.is_none());
+    let of = stored.map(|kind| {
+        // Both groups' events are in one place, which upstream has under the core group's name.
+        let group = if kind.group == "events.k8s.io" { "" } else { &kind.group };
+        let names = (group.to_owned(), kind.plural.to_string());
+        (kind.storage_prefix.to_string(), names)
+    });
+    let built_in: HashMap<String, (String, String)> = of.collect();
+    move |key| {
+        let place = key.strip_prefix(ROOT)?;
+        let (first, rest) = place.split_once('/')?;
+        if let Some(found) = built_in.get(first) {
+            return Some(found.clone());
+        }
+        let (second, _) = rest.split_once('/')?;
+        let found = built_in.get(&place[..first.len() + 1 + second.len()]);
+        let custom = || first.contains('.').then(|| (first.to_owned(), second.to_owned()));
+        found.cloned().or_else(custom)
+    }
+}
+
 /// The key of a definition.
 fn definition(group: &str, plural: &str) -> String {
     let definitions = custom::storage_prefix("apiextensions.k8s.io", "customresourcedefinitions");
@@ -68,4 +92,33 @@ fn defined(definition: &Value) -> Option<StoredAs> {
         accepted => accepted,
     };
     Some((format!("{group}/{}", text(storage, &["name"])), kind.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_of_resources() {
+        let of = resource_of();
+        for (key, found) in [
+            ("/registry/secrets/a/b", Some(("", "secrets"))),
+            ("/registry/deployments/a/b", Some(("apps", "deployments"))),
+            ("/registry/minions/n1", Some(("", "nodes"))),
+            ("/registry/services/specs/a/b", Some(("", "services"))),
+            ("/registry/services/endpoints/a/b", Some(("", "endpoints"))),
+            ("/registry/events/a/b", Some(("", "events"))),
+            ("/registry/ingress/a/b", Some(("networking.k8s.io", "ingresses"))),
+            (
+                "/registry/apiextensions.k8s.io/customresourcedefinitions/a.b",
+                Some(("apiextensions.k8s.io", "customresourcedefinitions")),
+            ),
+            ("/registry/zoo.example/lions/a/leo", Some(("zoo.example", "lions"))),
+            ("/registry/ranges/serviceips", None),
+            ("compact_rev_key", None),
+        ] {
+            let expected = found.map(|(group, plural)| (group.to_owned(), plural.to_owned()));
+            assert_eq!(of(key), expected, "{key}");
+        }
+    }
 }

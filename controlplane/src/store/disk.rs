@@ -14,6 +14,7 @@ pub mod paced;
 mod past;
 mod records;
 mod reserve;
+pub mod snapshot;
 mod upgrade;
 
 use super::feed::Feed;
@@ -160,6 +161,20 @@ impl Disk {
         alone.close().await;
     }
 
+    /// What is read of the file, where blocking keeps nobody waiting.
+    async fn read<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Database) -> Result<T, redb::Error> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let (database, path) = (Arc::clone(&self.database), self.path.clone());
+        let reading = client::blocking::spawn(move || {
+            let database = database.read().unwrap_or_else(PoisonError::into_inner);
+            let read = || read(&database).map_err(|error| unusable(&path, "cannot be read", &error));
+            guarded(&path.join(FILE), read)
+        });
+        reading.await.map_err(|_| StoreError::Closed)?
+    }
+
     async fn submit(&self, key: &str, write: Operation) -> Result<Revision, StoreError> {
         let (reply, answer) = oneshot::channel();
         let job = Job {
@@ -205,16 +220,13 @@ impl Store for Disk {
     }
 
     async fn range(&self, prefix: &str) -> Result<(Revision, Vec<Record>), StoreError> {
-        let database = Arc::clone(&self.database);
-        let path = self.path.clone();
         let prefix = prefix.to_owned();
-        client::blocking::spawn(move || {
-            let database = database.read().unwrap_or_else(PoisonError::into_inner);
-            let read = || records::range(&database, &prefix).map_err(|error| unusable(&path, "cannot be read", &error));
-            guarded(&path.join(FILE), read)
-        })
-        .await
-        .map_err(|_| StoreError::Closed)?
+        self.read(move |database| records::range(database, &prefix)).await
+    }
+
+    async fn get(&self, key: &str) -> Result<Option<Record>, StoreError> {
+        let key = key.to_owned();
+        self.read(move |database| records::get(database, &key)).await
     }
 
     async fn watch(&self, prefix: &str, after: Revision) -> Result<Steps, StoreError> {

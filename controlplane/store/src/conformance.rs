@@ -82,6 +82,13 @@ async fn ranges(store: &dyn Store) {
         keys,
         ["/registry/q/pods/a/x", "/registry/q/pods/a/y", "/registry/q/pods/b/x"]
     );
+    let one = store.get("/registry/q/pods/a/y").await.unwrap();
+    assert_eq!(one.as_ref(), Some(&records[1]));
+    assert_eq!(
+        store.get("/registry/q/pods/a/").await.unwrap(),
+        None,
+        "a key, no prefix"
+    );
 }
 
 async fn watches(store: Arc<dyn Store>) {

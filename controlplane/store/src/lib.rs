@@ -12,6 +12,7 @@ use std::sync::Arc;
 pub mod conformance;
 pub mod feed;
 pub mod memory;
+pub mod unreadable;
 
 /// A store-wide revision, counted from 1; each write through this trait makes exactly one (control-plane contract §10). What others
 /// do to a shared backend may write several keys at one.
@@ -171,6 +172,18 @@ pub trait Store: Send + Sync + 'static {
 
     /// Every record under `prefix` in key order, with the revision the answer is from.
     async fn range(&self, prefix: &str) -> Result<(Revision, Vec<Record>), StoreError>;
+
+    /// The record of a key.
+    async fn get(&self, key: &str) -> Result<Option<Record>, StoreError> {
+        let (_, records) = self.range(key).await?;
+        Ok(records.into_iter().find(|record| &*record.key == key))
+    }
+
+    /// Whether the key's value of this revision would be stored as other bytes if it were written again: with another key, in another
+    /// form. Then a write that changes nothing is made all the same.
+    async fn is_stale(&self, _key: &str, _revision: Revision) -> bool {
+        false
+    }
 
     /// Every change after revision `after` under `prefix`, each once and in order, without end. That `after` has been compacted away
     /// is said here, or by the first item.

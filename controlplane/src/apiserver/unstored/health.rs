@@ -2,8 +2,8 @@
 
 use crate::apiserver::request::Query;
 use crate::store::window::Window;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// How long the store may take to answer, and the window to reach it.
@@ -21,11 +21,16 @@ const ALWAYS: [&str; 6] = [
 /// Checks of `/readyz` alone.
 const READY: [&str; 3] = ["etcd-readiness", "informer-sync", "shutdown"];
 
+/// The check that is there if values are encrypted through plugins.
+const PLUGINS: &str = "kms-providers";
+
 /// What the daemon says of itself. Cheap to clone; all clones are one.
 #[derive(Clone, Debug, Default)]
 pub struct Health {
     started: Arc<AtomicBool>,
     stopping: Arc<AtomicBool>,
+    /// Whether the key management plugins are well; nothing if there are none.
+    plugins: Arc<Mutex<Option<bool>>>,
 }
 
 impl Health {
@@ -39,6 +44,15 @@ impl Health {
         self.stopping.store(true, Ordering::Release);
     }
 
+    /// Whether the key management plugins are well; `None` for there being none.
+    pub fn set_plugins(&self, are_well: Option<bool>) {
+        *self.plugins.lock().unwrap_or_else(PoisonError::into_inner) = are_well;
+    }
+
+    fn plugins(&self) -> Option<bool> {
+        *self.plugins.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The answer to a health path: code and text; `None` if it is no health path.
     pub(super) async fn answer(&self, path: &str, query: &Query, window: &Window) -> Option<(u16, String)> {
         let (root, single) = match path.strip_prefix('/')?.split_once('/') {
@@ -48,7 +62,8 @@ impl Health {
         if !matches!(root, "healthz" | "livez" | "readyz") {
             return None;
         }
-        let checks: Vec<&str> = checks(root).collect();
+        let plugins = self.plugins().map(|_| PLUGINS);
+        let checks: Vec<&str> = checks(root).chain(plugins).collect();
         if let Some(check) = single {
             if !checks.contains(&check) {
                 return None;
@@ -76,6 +91,7 @@ impl Health {
                 let asked = tokio::time::timeout(STORE_DEADLINE, window.check()).await;
                 matches!(asked, Ok(Ok(())))
             }
+            PLUGINS => self.plugins() != Some(false),
             "shutdown" => !self.stopping.load(Ordering::Acquire),
             "informer-sync" => self.started.load(Ordering::Acquire),
             hook if hook.starts_with("poststarthook/") => self.started.load(Ordering::Acquire),

@@ -318,14 +318,14 @@ async fn store(
         managed_fields::put(&mut new, owners);
         return Ok(Outcome::Done(Answer::Object { code: 200, object: new }));
     }
-    if raw == *stored.raw() && !is_deletion {
+    let store = call.server.store();
+    if raw == *stored.raw() && !is_deletion && !store.is_stale(&stored.key, stored.revision).await {
         return Ok(Outcome::Done(Answer::Stored {
             code: 200,
             revision: stored.revision,
             stored: Arc::clone(stored),
         }));
     }
-    let store = call.server.store();
     let old = object::is_service(&call.kind).then(|| stored.tree());
     let noting = async {
         match (&old, is_deletion) {

@@ -188,6 +188,8 @@ fn every_flag_belongs_to_a_part_that_was_thought_of() {
         "etcd-keyfile",
         "etcd-prefix",
         "etcd-servers",
+        "encryption-provider-config",
+        "encryption-provider-config-automatic-reload",
         "kubelet-certificate-authority",
         "metrics-api",
         "service-account-issuer",

@@ -38,6 +38,20 @@ pub(super) struct Past {
     buffer: Vec<u8>,
 }
 
+/// Forgets all that is remembered.
+///
+/// # Errors
+/// The file system's.
+pub(super) fn remove(directory: &Path) -> std::io::Result<()> {
+    for name in [OLDER, NEWER] {
+        match std::fs::remove_file(directory.join(name)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 impl Past {
     /// Reads what led to the records of `newest`, the oldest first, without gaps; nothing if that is not known. Goes on behind it.
     pub(super) fn open(directory: &Path, newest: Revision) -> (Self, Vec<Replaced>) {

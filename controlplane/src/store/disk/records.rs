@@ -85,6 +85,13 @@ fn decode(key: Arc<str>, bytes: &[u8]) -> Record {
     }
 }
 
+/// The record of a key.
+pub(super) fn get(database: &Database, key: &str) -> Result<Option<Record>, redb::Error> {
+    let records = database.begin_read()?.open_table(RECORDS)?;
+    let found = records.get(key)?;
+    Ok(found.map(|found| decode(Arc::from(key), found.value())))
+}
+
 /// Every record under `prefix` in key order, with the revision of the reading.
 pub(super) fn range(database: &Database, prefix: &str) -> Result<(Revision, Vec<Record>), redb::Error> {
     let transaction = database.begin_read()?;

@@ -16,9 +16,9 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 /// The file that is being written.
-const NEXT: &str = "state.redb.next";
+pub(super) const NEXT: &str = "state.redb.next";
 /// What one transaction copies, in bytes of values, and so what is held in memory.
-const STEP_BYTES: usize = 4 << 20;
+pub(super) const STEP_BYTES: usize = 4 << 20;
 /// Revisions at the front of a record.
 const REVISIONS_BYTES: usize = 16;
 
@@ -97,7 +97,7 @@ fn upgrade(held: &Directory, path: &Path, describe: &mut Describe<'_>, mut edge:
 }
 
 /// What an upgrade that was cut off has left goes.
-fn remove(next: &Path) -> Result<(), StoreError> {
+pub(super) fn remove(next: &Path) -> Result<(), StoreError> {
     match std::fs::remove_file(next) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(unusable(next, "cannot be removed", &error)),
         _ => Ok(()),

@@ -3,6 +3,7 @@
 //! Owns the objects of a resource that are something else: they are told by key, and never shown as what they are not.
 
 use super::Stored;
+use crate::store::unreadable;
 use crate::store::value::TypeMeta;
 use serde::de::IgnoredAny;
 use std::collections::BTreeMap;
@@ -39,14 +40,10 @@ impl Expected {
     }
 }
 
-/// An object that is not what its key says.
+/// An object that is not what its key says, or that cannot be read: the text names the key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{key} holds {found}, where {expected} belongs")]
-pub struct Misfit {
-    key: Arc<str>,
-    found: Arc<str>,
-    expected: Arc<str>,
-}
+#[error("{0}")]
+pub struct Misfit(Arc<str>);
 
 /// The objects of one resource that are something else.
 #[derive(Default)]
@@ -68,6 +65,9 @@ impl Misfits {
 
     /// Whether an object is what belongs there; what is not is kept in mind until its key holds something else.
     pub(super) fn judge(&mut self, stored: &Arc<Stored>) -> bool {
+        if let Some(why) = unreadable::reason(stored.raw()) {
+            return self.keep(stored, Misfit(why.into()));
+        }
         let Some(expected) = &self.expected else { return true };
         let found = stored.type_meta();
         if found.as_ref().is_some_and(|found| expected.fits(found)) {
@@ -98,11 +98,11 @@ impl Misfits {
 
     fn is_not(&mut self, stored: &Arc<Stored>, found: String) -> bool {
         let Some(expected) = &self.expected else { return true };
-        let misfit = Misfit {
-            key: Arc::clone(&stored.key),
-            found: found.into(),
-            expected: expected.of.to_string().into(),
-        };
+        let text = format!("{} holds {found}, where {} belongs", stored.key, expected.of);
+        self.keep(stored, Misfit(text.into()))
+    }
+
+    fn keep(&mut self, stored: &Arc<Stored>, misfit: Misfit) -> bool {
         tracing::error!(error = %misfit, "a stored object is not what its key says; it is not served");
         self.by_key
             .insert(Arc::clone(&stored.key), (misfit, Arc::clone(stored)));

@@ -1,0 +1,82 @@
+//! Calls to a plugin over its unix socket.
+//!
+//! Owns the connection and the deadline of calls. Never knows what is encrypted.
+
+use crate::cipher::Secret;
+use crate::config::KmsPlugin;
+use hyper_util::rt::TokioIo;
+use proto::kms::key_management_service_client::KeyManagementServiceClient;
+use proto::kms::{DecryptRequest, EncryptRequest, EncryptResponse, EncryptedObject, StatusRequest, StatusResponse};
+use std::time::Duration;
+use tokio::net::UnixStream;
+use tonic::Status;
+use tonic::transport::{Channel, Endpoint};
+
+/// See the module.
+pub(super) struct Service {
+    client: KeyManagementServiceClient<Channel>,
+    timeout: Duration,
+}
+
+/// Why a call failed; the text is the plugin's, or says that it does not answer.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct CallError(String);
+
+impl Service {
+    /// Connects when it is first asked, and again after the plugin was away.
+    pub(super) fn new(plugin: &KmsPlugin) -> Self {
+        let socket = plugin.socket.clone();
+        let connector = tower::service_fn(move |_: tonic::transport::Uri| {
+            let socket = socket.clone();
+            async move { UnixStream::connect(socket).await.map(TokioIo::new) }
+        });
+        let channel = Endpoint::from_static("http://localhost").connect_with_connector_lazy(connector);
+        Self {
+            client: KeyManagementServiceClient::new(channel),
+            timeout: plugin.timeout,
+        }
+    }
+
+    async fn within<T>(&self, call: impl Future<Output = Result<tonic::Response<T>, Status>>) -> Result<T, CallError> {
+        match tokio::time::timeout(self.timeout, call).await {
+            Ok(Ok(answer)) => Ok(answer.into_inner()),
+            Ok(Err(status)) => Err(CallError(format!(
+                "rpc error: code = {:?} desc = {}",
+                status.code(),
+                status.message()
+            ))),
+            Err(_) => Err(CallError(format!("no answer within {:?}", self.timeout))),
+        }
+    }
+
+    pub(super) async fn status(&self) -> Result<StatusResponse, CallError> {
+        let mut client = self.client.clone();
+        self.within(client.status(StatusRequest {})).await
+    }
+
+    pub(super) async fn encrypt(&self, plain: &[u8]) -> Result<EncryptResponse, CallError> {
+        let mut client = self.client.clone();
+        let request = EncryptRequest {
+            plaintext: plain.to_vec(),
+            uid: uid(),
+        };
+        self.within(client.encrypt(request)).await
+    }
+
+    pub(super) async fn decrypt(&self, object: &EncryptedObject) -> Result<Secret, CallError> {
+        let mut client = self.client.clone();
+        let request = DecryptRequest {
+            ciphertext: object.encrypted_dek_source.clone(),
+            uid: uid(),
+            key_id: object.key_id.clone(),
+            annotations: object.annotations.clone(),
+        };
+        Ok(Secret::new(self.within(client.decrypt(request)).await?.plaintext))
+    }
+}
+
+/// Of one request, for logs.
+fn uid() -> String {
+    uuid::Uuid::new_v4().to_string()
+}

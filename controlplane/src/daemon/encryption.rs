@@ -1,0 +1,149 @@
+//! Encryption at rest: the file is read before the store is, its changes are taken up, and plugins are looked at.
+//!
+//! Owns the moment at which a configuration begins to hold. What it means is the crate `encryption`'s.
+
+use super::DaemonError;
+use crate::apiserver::unstored::health::Health;
+use crate::config::{Config, EncryptionFile};
+use crate::pki::PkiError;
+use crate::pki::reload::WatchedFiles;
+use crate::resource::stored::resource_of;
+use crate::store::Store;
+use encryption::{Encrypted, Encryption, LOOK_AGAIN, LOOK_EVERY, Transformers, config};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+const FLAG: &str = "encryption-provider-config";
+/// How often plugins that are not well are asked at the start, and before a new configuration begins to hold.
+const ATTEMPTS: u32 = 30;
+/// Between two attempts.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// What has to be looked after as long as the store is used.
+pub(super) struct Kept {
+    encryption: Encryption,
+    followed: Option<(EncryptionFile, WatchedFiles)>,
+}
+
+/// The store as the configuration has it. There is something around it in any case: what was encrypted once and is not to be any
+/// more is named, and not taken for damage.
+///
+/// # Errors
+/// Names the file and the field.
+pub(super) async fn around(config: &Config, store: Arc<dyn Store>) -> Result<(Arc<dyn Store>, Kept), DaemonError> {
+    let mut followed = None;
+    let mut transformers = Transformers::default();
+    if let Some(file) = &config.encryption {
+        // Looked at before it is read: no change falls in between.
+        let watched = WatchedFiles::new(vec![file.path.clone()]);
+        transformers = read(&file.path).map_err(|why| DaemonError::File {
+            flag: FLAG,
+            path: file.path.clone(),
+            why,
+        })?;
+        followed = file.reloads.then(|| (file.clone(), watched));
+        if let Err(why) = well(&transformers).await {
+            // Reading the store says whether that matters already.
+            tracing::error!(why, "a key management plugin is not well");
+        }
+    }
+    let encryption = Encryption::new(transformers, Arc::new(resource_of()));
+    let store = Arc::new(Encrypted::new(store, encryption.clone()));
+    Ok((store, Kept { encryption, followed }))
+}
+
+fn read(path: &Path) -> Result<Transformers, String> {
+    let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
+    Ok(Transformers::new(&config::parse(&text)?))
+}
+
+/// Asks the plugins until all are well, for a while.
+async fn well(transformers: &Transformers) -> Result<(), String> {
+    let mut found = transformers.look().await;
+    for _ in 1..ATTEMPTS {
+        if found.is_ok() {
+            break;
+        }
+        tokio::time::sleep(PAUSE).await;
+        found = transformers.look().await;
+    }
+    found
+}
+
+impl Kept {
+    /// Looks after it until shutdown.
+    pub(super) fn spawn(self, tasks: &mut JoinSet<()>, health: &Health, shutdown: &CancellationToken) {
+        let (newest, changed) = watch::channel(None);
+        if let Some((file, watched)) = self.followed {
+            let path = file.path;
+            let read = move || {
+                let wrong = |why| PkiError::Content {
+                    path: path.clone(),
+                    why,
+                };
+                read(&path).map(Arc::new).map_err(wrong)
+            };
+            let take = move |new| drop(newest.send_replace(Some(new)));
+            tasks.spawn(watched.follow(read, take, shutdown.clone()));
+            tasks.spawn(keep(self.encryption, changed, health.clone(), shutdown.clone()));
+        } else if self.encryption.transformers().has_plugins() {
+            let keeping = keep(self.encryption, changed, health.clone(), shutdown.clone());
+            tasks.spawn(async move {
+                keeping.await;
+                drop(newest);
+            });
+        }
+    }
+}
+
+/// Makes changed configurations hold once their plugins are well, and looks at plugins from time to time.
+async fn keep(
+    encryption: Encryption,
+    mut changed: watch::Receiver<Option<Arc<Transformers>>>,
+    health: Health,
+    shutdown: CancellationToken,
+) {
+    let mut pause = Duration::ZERO;
+    loop {
+        tokio::select! {
+            biased;
+            () = shutdown.cancelled() => return,
+            news = changed.changed() => {
+                if news.is_err() {
+                    return;
+                }
+                let new = changed.borrow_and_update().clone();
+                if let Some(new) = new {
+                    adopt(&encryption, new).await;
+                }
+                pause = Duration::ZERO;
+            }
+            () = tokio::time::sleep(pause) => {
+                let transformers = encryption.transformers();
+                let found = transformers.look().await;
+                health.set_plugins(transformers.has_plugins().then_some(found.is_ok()));
+                pause = if found.is_ok() { LOOK_EVERY } else { LOOK_AGAIN };
+                if let Err(why) = found {
+                    tracing::warn!(why, "a key management plugin is not well");
+                }
+            }
+        }
+    }
+}
+
+async fn adopt(encryption: &Encryption, new: Arc<Transformers>) {
+    match well(&new).await {
+        Ok(()) => {
+            encryption.replace(new);
+            tracing::info!("the changed encryption configuration holds");
+        }
+        Err(why) => tracing::error!(
+            why,
+            "the changed encryption configuration is left aside: a plugin of its is not well"
+        ),
+    }
+}
