@@ -174,8 +174,6 @@ async fn what_upstream_wrote_is_read_and_can_be_changed() {
     put(&memory, "/registry/configmaps/default/cm", config_map()).await;
     put(&memory, "/registry/services/specs/default/svc", service()).await;
     put(&memory, "/registry/pods/default/web", pod()).await;
-    let damaged = Bytes::from_static(b"k8s\0\x0a\xff");
-    put(&memory, "/registry/configmaps/default/torn", damaged).await;
 
     let dir = tempfile::tempdir().unwrap();
     let store: Arc<dyn Store> = Arc::new(Readable::over(Arc::clone(&memory), read_protobuf));
@@ -241,6 +239,8 @@ async fn what_upstream_wrote_is_read_and_can_be_changed() {
 
     let (code, _) = send(&daemon, "DELETE", &format!("{core}/configmaps/late"), &Value::Null).await;
     assert_eq!(code, 200);
+    let damaged = Bytes::from_static(b"k8s\0\x0a\xff");
+    put(&memory, "/registry/configmaps/default/torn", damaged).await;
     let (code, torn) = send(&daemon, "GET", &format!("{core}/configmaps/torn"), &Value::Null).await;
     assert!(
         code == 500
