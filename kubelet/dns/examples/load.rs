@@ -117,7 +117,6 @@ fn main() {
         addresses: vec!["127.0.0.1".parse().unwrap()],
         port: PORT,
         interface: false,
-        answers_per_source: 0,
         ..Settings::default()
     };
     runtime.block_on(async {

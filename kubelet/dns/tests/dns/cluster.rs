@@ -100,6 +100,7 @@ impl Cluster {
             slices: self.informer::<EndpointSlice>(),
             namespaces: self.informer::<Namespace>(),
             pods: Some(self.informer::<Pod>()),
+            search: None,
         }
     }
 }
