@@ -16,7 +16,8 @@
 //!
 //! What answers runs on one thread of its own with a runtime of its own (informers run where they were started): index and cache are
 //! not locked, the counters alone are shared with who reads them, and a flood of questions costs one core beside what the kernel spends
-//! on its packets. Whoever reaches the address is answered, and under overload those who ask most are cut first ([`fair`]): the node and its pods, and who is routed
+//! on its packets. (With autopath whoever started it is asked for a source's search path, for names that are not there: its locks are short.)
+//! Whoever reaches the address is answered, and under overload those who ask most are cut first ([`fair`]): the node and its pods, and who is routed
 //! through the node, as with any Service.
 //!
 //! The wire format is by hand: a program that reads one message and writes two records with hickory-proto 0.26

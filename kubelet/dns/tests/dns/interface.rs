@@ -78,7 +78,7 @@ fn a_link_of_our_name_that_is_something_else_is_left_alone() {
 }
 
 /// A pod's namespace, joined to the node's by a pair of links.
-fn pod(node: &Namespace) -> Namespace {
+pub(crate) fn pod(node: &Namespace) -> Namespace {
     let pod = Namespace::new();
     node.ip(&[
         "link", "add", "pod0", "type", "veth", "peer", "name", "eth0", "netns", &pod.name,

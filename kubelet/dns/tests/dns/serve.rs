@@ -1,6 +1,8 @@
 //! Questions about the cluster, by UDP and TCP.
 
-use crate::node::{Client, Namespace, Node, Resolver, V4, V6, data, positive, question, small_cluster};
+use crate::node::{
+    Client, Namespace, Node, PATIENCE, Resolver, Stream, V4, V6, data, positive, question, small_cluster,
+};
 use crate::node::{Reply, last_octets};
 use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::RecordType::{A, AAAA, PTR};
@@ -148,6 +150,28 @@ fn who_does_not_read_is_cut() {
         let mut other = node.connect();
         other.0.write_all(&framed).is_ok() && other.receive().is_some()
     });
+}
+
+#[test]
+fn who_holds_most_connections_gives_way() {
+    let node = Node::start(&[], |settings| {
+        settings.streams.connections = 3;
+        settings.streams.idle = Duration::from_secs(600);
+    });
+    let asks = |stream: &mut Stream| {
+        stream.send(&[question(WEB, A)]);
+        stream.receive().is_some()
+    };
+    let mut held: Vec<Stream> = (0..3).map(|_| node.connect()).collect();
+    assert!(held.iter_mut().all(asks));
+    let pod = crate::interface::pod(&node.namespace);
+    let stream = pod.inside(|| std::net::TcpStream::connect((V4, 53)).unwrap());
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    assert!(asks(&mut Stream(stream.try_clone().unwrap())), "the pod has none yet");
+    assert!(held[0].ended(), "the oldest of who had most");
+    assert!(held[1..].iter_mut().all(asks), "not the others");
+    assert!(node.connect().ended(), "who has most gets no more");
+    assert!(asks(&mut Stream(stream)), "and takes nobody's");
 }
 
 #[test]
