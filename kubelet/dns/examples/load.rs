@@ -37,7 +37,7 @@ fn main() {
     let number = |at: usize, default| arguments.get(at).map_or(default, |text: &String| text.parse().unwrap());
     match arguments.first().map(String::as_str) {
         Some("serve") => serve(number(1, 1000)),
-        _ => measure(number(0, 1000), number(1, 5)),
+        _ => measure(number(0, 1000), number(1, 5) as u64),
     }
 }
 
