@@ -155,7 +155,7 @@ fn a_service_whose_endpoint_is_the_address_answers() {
             let stream = from.inside(|| std::net::TcpStream::connect((service, 53)).unwrap());
             stream.set_read_timeout(Some(PATIENCE)).unwrap();
             let mut stream = Stream(stream);
-            stream.send(&[question.clone()]);
+            stream.send(std::slice::from_ref(&question));
             assert_eq!(data(&stream.receive().unwrap()), ["10.96.0.20"], "{service}");
         }
     }
