@@ -6,6 +6,7 @@
 
 mod events;
 mod parts;
+mod search;
 mod settings;
 
 use crate::config::Config;

@@ -111,6 +111,8 @@ pub struct ClusterNetwork {
     pub proxy: bool,
     /// `--cluster-dns-responder`: the addresses of `clusterDNS` are answered on here.
     pub dns: bool,
+    /// `--cluster-dns-autopath`: pods' search paths are answered in one question.
+    pub autopath: bool,
     /// `--network-policies`: NetworkPolicies hold for this node's pods.
     pub policies: bool,
     /// `--pod-network-backend`: how pods of other nodes are reached.

@@ -1,8 +1,14 @@
-//! How many answers a second a responder gives, and what it holds: `load [SERVICES] [SECONDS] [CLIENTS] [UNDER_WAY]`, each service
-//! with a slice of three endpoints. The responder runs in this
-//! process on 127.0.0.1; each client is a thread that keeps UNDER_WAY (64)
-//! questions unanswered. Prints the answers each second of the responder's
-//! own processor time would give (read from its thread), which is what one core does however many share the machine.
+//! How many answers a second a responder gives, how late they are, and what it holds: `load [SERVICES] [SECONDS]`, 1,000 and 5 unless
+//! given; each service has a slice of three endpoints. Needs root, `ip` and `dnsperf`.
+//!
+//! The responder is a process of its own (`load serve SERVICES`) in a network namespace of its own, with its link and its rules as on
+//! a node; dnsperf asks from another namespace, joined by a pair of links, as a pod does. What is divided by is the responder's own
+//! processor time, which the kernel counts for each thread, so dnsperf's is not in it: that is what one core does, however many share
+//! the machine. How late answers are is dnsperf's own count of each, at half the rate that was reached. The memory (Pss) is what the
+//! process has more at the end than before the responder began, when it had informers that know everything and the scripted API server
+//! they follow; the responder's thread does not use what others freed, for its allocations have an arena of their own.
+//!
+//! Prints a line for each figure: name, value, unit and goal, with tabs between.
 
 // What fails here fails the measurement.
 #![allow(clippy::unwrap_used)]
@@ -14,161 +20,306 @@ mod cluster;
 use cluster::{Cluster, namespace, service};
 use dns::{Metrics, Settings};
 use serde_json::json;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::UdpSocket;
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
-const PORT: u16 = 15353;
+/// The responder's address.
+const ADDRESS: &str = "10.96.0.10";
+/// Names of the rest of the world that are asked for.
+const OUTSIDE: usize = 1000;
 
-fn question(number: usize, id: u16) -> Vec<u8> {
-    let mut message = [id.to_be_bytes(), [1, 0], [0, 1], [0, 0], [0, 0], [0, 0]].concat();
-    let name = format!("service-{number}.ns-{}.svc.cluster.local", number % 50);
-    for label in name.split('.') {
-        message.push(label.len() as u8);
-        message.extend(label.bytes());
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let number = |at: usize, default| arguments.get(at).map_or(default, |text: &String| text.parse().unwrap());
+    match arguments.first().map(String::as_str) {
+        Some("serve") => serve(number(1, 1000)),
+        _ => measure(number(0, 1000), number(1, 5) as u64),
     }
-    message.extend([0, 0, 1, 0, 1]);
-    message
 }
 
-/// Keeps questions under way until `until`; returns the times they took, in microseconds.
-fn ask((services, under_way): (usize, usize), seed: usize, until: Instant, answered: &AtomicU64) -> Vec<u32> {
-    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    socket.connect(("127.0.0.1", PORT)).unwrap();
-    socket.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
-    let questions: Vec<Vec<u8>> = (0..1024)
-        .map(|n| question((n * 7919 + seed) % services, n as u16))
-        .collect();
-    let mut sent = vec![Instant::now(); 1024];
-    let (mut next, mut took, mut buffer) = (0, Vec::new(), [0; 512]);
-    let mut send = |sent: &mut Vec<Instant>| {
-        sent[next] = Instant::now();
-        socket.send(&questions[next]).unwrap();
-        next = (next + 1) % 1024;
+fn name(number: usize) -> String {
+    format!("service-{number}.ns-{}.svc.cluster.local", number % 50)
+}
+
+fn run(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{program} {arguments:?}: {said}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// A network namespace that ends with the measurement.
+struct Namespace(String);
+
+impl Namespace {
+    fn new(what: &str) -> Self {
+        let namespace = Self(format!("sk-load-{what}-{}", std::process::id()));
+        run("ip", &["netns", "add", &namespace.0]);
+        namespace.ip(&["link", "set", "lo", "up"]);
+        namespace
+    }
+
+    fn ip(&self, arguments: &[&str]) {
+        run("ip", &[&["-n", &self.0], arguments].concat());
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.0, program]);
+        command
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        let _ = Command::new("ip").args(["netns", "del", &self.0]).status();
+    }
+}
+
+/// The responder's process, which ends with the measurement, and its megabytes before it was a responder's.
+struct Responder(Child, f64);
+
+impl Responder {
+    fn start(node: &Namespace, services: usize) -> Self {
+        let own = std::env::current_exe().unwrap();
+        let mut command = node.command(own.to_str().unwrap());
+        command.args(["serve", &services.to_string()]);
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut responder = Self(child, 0.0);
+        responder.hear("informed\n");
+        responder.1 = responder.megabytes();
+        responder.0.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+        responder.hear("ready\n");
+        responder
+    }
+
+    /// Waits for what it says next. It says nothing more until it is told, so that nothing is read ahead.
+    fn hear(&mut self, expected: &str) {
+        let mut line = String::new();
+        let said = self.0.stdout.as_mut().unwrap();
+        BufReader::new(said).read_line(&mut line).unwrap();
+        assert_eq!(line, expected, "what the responder says");
+    }
+
+    /// Processor time of all its threads, in seconds.
+    fn seconds(&self) -> f64 {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.0.id())).unwrap();
+        let nanoseconds = tasks.flatten().map(|task| {
+            let text = std::fs::read_to_string(task.path().join("schedstat")).unwrap_or_default();
+            text.split(' ').next().and_then(|text| text.parse().ok()).unwrap_or(0.0)
+        });
+        nanoseconds.sum::<f64>() / 1e9
+    }
+
+    fn megabytes(&self) -> f64 {
+        let text = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", self.0.id())).unwrap();
+        let line = text.lines().find(|line| line.starts_with("Pss:")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse::<f64>().unwrap() / 1000.0
+    }
+}
+
+impl Drop for Responder {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The number behind a word of dnsperf's report.
+fn reported(report: &str, what: &str) -> f64 {
+    let line = report.lines().find_map(|line| line.trim().strip_prefix(what));
+    let line = line.unwrap_or_else(|| panic!("dnsperf does not say {what:?}: {report}"));
+    line.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+fn dnsperf(pod: &Namespace, names: &str, seconds: u64, more: &[&str]) -> String {
+    let mut command = pod.command("dnsperf");
+    command.args([
+        "-s",
+        ADDRESS,
+        "-d",
+        names,
+        "-l",
+        &seconds.to_string(),
+        "-c",
+        "8",
+        "-q",
+        "400",
+    ]);
+    let output = command.args(more).stderr(Stdio::null()).output().unwrap();
+    assert!(output.status.success(), "dnsperf failed");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn figure(name: &str, value: f64, unit: &str, goal: &str) {
+    println!("{name}\t{value:.*}\t{unit}\t{goal}", usize::from(value < 1000.0) * 2);
+}
+
+fn measure(services: usize, seconds: u64) {
+    let (node, pod) = (Namespace::new("node"), Namespace::new("pod"));
+    node.ip(&[
+        "link", "add", "pod0", "type", "veth", "peer", "name", "eth0", "netns", &pod.0,
+    ]);
+    for (namespace, link, last) in [(&node, "pod0", 1), (&pod, "eth0", 2)] {
+        namespace.ip(&["addr", "add", &format!("10.244.0.{last}/24"), "dev", link]);
+        namespace.ip(&["link", "set", link, "up"]);
+    }
+    pod.ip(&["route", "add", "default", "via", "10.244.0.1"]);
+    let responder = Responder::start(&node, services);
+    let folder = tempfile::tempdir().unwrap();
+    let write = |file: &str, names: &mut dyn Iterator<Item = String>| {
+        let path = folder.path().join(file);
+        std::fs::write(&path, names.fold(String::new(), |text, name| text + &name + " A\n")).unwrap();
+        path.to_str().unwrap().to_owned()
     };
-    for _ in 0..under_way {
-        send(&mut sent);
+    let inside = write("inside", &mut (0..services).map(|n| name(n * 7919 % services)));
+    let outside = write("outside", &mut (0..OUTSIDE).map(|n| format!("host-{n}.example.com")));
+    // Each name once, slowly: then the cache is warm.
+    dnsperf(&pod, &outside, seconds + 30, &["-n", "1", "-Q", "2000"]);
+    let mut half = 0;
+    for (what, names) in [("names of the cluster", &inside), ("cached names", &outside)] {
+        let before = responder.seconds();
+        let report = dnsperf(&pod, names, seconds, &[]);
+        let spent = responder.seconds() - before;
+        let completed = reported(&report, "Queries completed:");
+        figure(
+            &format!("answers a core, {what}"),
+            completed / spent,
+            "1/s",
+            ">= 100000",
+        );
+        let rate = reported(&report, "Queries per second:");
+        figure(&format!("answers reached, {what}"), rate, "1/s", "");
+        figure(
+            &format!("questions lost, {what}"),
+            reported(&report, "Queries lost:"),
+            "",
+            "0",
+        );
+        half = if half == 0 { rate as u64 / 2 } else { half };
     }
-    while Instant::now() < until {
-        if socket.recv(&mut buffer).is_err() {
-            panic!("no answer for a second");
-        }
-        assert_eq!((buffer[3] & 15, buffer[7]), (0, 1), "one answer, no error");
-        let id = usize::from(u16::from_be_bytes([buffer[0], buffer[1]]));
-        took.push(sent[id].elapsed().as_micros() as u32);
-        answered.fetch_add(1, Relaxed);
-        send(&mut sent);
-    }
+    let mut took = latencies(&dnsperf(&pod, &inside, seconds, &["-v", "-Q", &half.to_string()]));
+    took.sort_unstable_by(f64::total_cmp);
+    figure("rate of the next two", half as f64, "1/s", "");
+    figure("p50 at half the rate", took[took.len() / 2] * 1000.0, "ms", "");
+    figure(
+        "p99 at half the rate",
+        took[took.len() * 99 / 100] * 1000.0,
+        "ms",
+        "<= 2",
+    );
+    let after = responder.megabytes();
+    figure("memory of the responder", after - responder.1, "MB", "<= 10");
+    figure("memory of its process", after, "MB", "");
+}
+
+/// The seconds each answer took: the last word of dnsperf's line about it (`> NOERROR name A 0.000123`).
+fn latencies(report: &str) -> Vec<f64> {
+    let lines = report.lines().filter(|line| line.starts_with("> NOERROR"));
+    let took: Vec<f64> = lines.filter_map(|line| line.rsplit(' ').next()?.parse().ok()).collect();
+    assert!(!took.is_empty(), "dnsperf tells of no answer");
     took
 }
 
-/// Processor time of the responder's thread, in seconds.
-fn processor_seconds() -> f64 {
-    let tasks = std::fs::read_dir("/proc/self/task")
-        .unwrap()
-        .flatten()
-        .map(|task| task.path());
-    let own = tasks.filter(|task| std::fs::read_to_string(task.join("comm")).is_ok_and(|name| name.trim() == "dns"));
-    let nanoseconds = own.map(|task| {
-        let text = std::fs::read_to_string(task.join("schedstat")).unwrap();
-        text.split(' ').next().unwrap().parse::<f64>().unwrap()
-    });
-    nanoseconds.sum::<f64>() / 1e9
-}
-
-fn resident_kilobytes() -> u64 {
-    let text = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = text.lines().find(|line| line.starts_with("VmRSS")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse().unwrap()
-}
-
-fn main() {
-    let numbers: Vec<usize> = std::env::args().skip(1).map(|text| text.parse().unwrap()).collect();
-    let number = |at: usize, default| numbers.get(at).copied().unwrap_or(default);
-    let (services, seconds, clients, under_way) = (number(0, 10_000), number(1, 5), number(2, 2), number(3, 64));
+/// The responder, until whoever started it is gone.
+fn serve(services: usize) {
+    resolver();
+    let cluster = cluster_of(services);
+    let folder = tempfile::tempdir().unwrap();
+    let resolv_conf = folder.path().join("resolv.conf");
+    std::fs::write(&resolv_conf, "nameserver 127.0.0.1\n").unwrap();
+    let settings = Settings {
+        addresses: vec![ADDRESS.parse().unwrap()],
+        resolv_conf,
+        ..Settings::default()
+    };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
         .build()
         .unwrap();
+    let stop = CancellationToken::new();
+    runtime.block_on(async {
+        let metrics = Arc::new(Metrics::default());
+        let sources = cluster.sources();
+        sources.services.synced().await;
+        sources.slices.synced().await;
+        sources.namespaces.synced().await;
+        println!("informed");
+        let told = tokio::task::spawn_blocking(|| std::io::stdin().read(&mut [0]));
+        let _ = told.await.unwrap();
+        tokio::spawn(dns::run(sources, settings, metrics, stop.clone()));
+        tokio::task::spawn_blocking(move || {
+            until_answered(services);
+            println!("ready");
+            let _ = std::io::stdin().read(&mut [0]);
+        })
+        .await
+        .unwrap();
+    });
+    stop.cancel();
+}
+
+/// Waits until the last service has a name.
+fn until_answered(services: usize) {
+    let mut question = b"\0\x01\x01\0\0\x01\0\0\0\0\0\0".to_vec();
+    for label in name(services - 1).split('.') {
+        question.push(label.len() as u8);
+        question.extend(label.bytes());
+    }
+    question.extend([0, 0, 1, 0, 1]);
+    let began = Instant::now();
+    let probe = UdpSocket::bind("0.0.0.0:0").unwrap();
+    probe.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    let mut buffer = [0; 512];
+    loop {
+        // Until the link is there, its address is unreachable.
+        let is_sent = probe.send_to(&question, (ADDRESS, 53)).is_ok();
+        if is_sent && probe.recv(&mut buffer).is_ok() && buffer[3] & 15 == 0 {
+            return;
+        }
+        assert!(began.elapsed() < Duration::from_secs(60), "no answer for a minute");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A resolver that knows every name.
+fn resolver() {
+    let socket = UdpSocket::bind("127.0.0.1:53").unwrap();
+    std::thread::spawn(move || {
+        let mut buffer = [0; 512];
+        while let Ok((length, peer)) = socket.recv_from(&mut buffer) {
+            // The question ends behind its name, its type and its class.
+            let name = buffer[12..length].iter().position(|byte| *byte == 0).unwrap();
+            let mut answer = buffer[..12 + name + 5].to_vec();
+            answer[2..12].copy_from_slice(&[0x81, 0x80, 0, 1, 0, 1, 0, 0, 0, 0]);
+            answer.extend(b"\xc0\x0c\0\x01\0\x01\0\0\x0e\x10\0\x04\xc0\0\x02\x01");
+            let _ = socket.send_to(&answer, peer);
+        }
+    });
+}
+
+fn cluster_of(services: usize) -> Cluster {
     let cluster = Cluster::default();
     (0..50).for_each(|n| cluster.put("namespaces", namespace(&format!("ns-{n}"))));
     for n in 0..services {
         let address = format!("10.{}.{}.{}", 100 + n / 62_500, n / 250 % 250, n % 250 + 1);
-        cluster.put(
-            "services",
-            service(&format!("ns-{}", n % 50), &format!("service-{n}"), &address),
-        );
+        let (own, mut name) = (format!("ns-{}", n % 50), format!("service-{n}"));
+        cluster.put("services", service(&own, &name, &address));
         let endpoints: Vec<_> = (0..3)
             .map(|k| json!({"addresses": [format!("10.{}.{}.{}", 150 + k, n / 250, n % 250 + 1)]}))
             .collect();
-        let metadata = json!({"name": format!("service-{n}-x7k2p"), "namespace": format!("ns-{}", n % 50),
-            "labels": {"kubernetes.io/service-name": format!("service-{n}")}});
-        let ports = json!([{"name": "http", "port": 8080, "protocol": "TCP"}]);
+        let labels = json!({"kubernetes.io/service-name": name});
+        name += "-x7k2p";
         cluster.put(
             "endpointslices",
-            json!({"addressType": "IPv4", "metadata": metadata, "ports": ports, "endpoints": endpoints}),
+            json!({"addressType": "IPv4", "endpoints": endpoints, "metadata": {"name": name, "namespace": own, "labels": labels},
+                "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}]}),
         );
     }
-    let stop = CancellationToken::new();
-    let settings = Settings {
-        addresses: vec!["127.0.0.1".parse().unwrap()],
-        port: PORT,
-        interface: false,
-        answers_per_source: 0,
-        ..Settings::default()
-    };
-    runtime.block_on(async {
-        let sources = cluster.sources();
-        sources.services.synced().await;
-        sources.slices.synced().await;
-        let before = resident_kilobytes();
-        let metrics = Arc::new(Metrics::default());
-        tokio::spawn(dns::run(sources, settings, metrics, stop.clone()));
-        // Ready when the last service has a name.
-        let probe = UdpSocket::bind("127.0.0.1:0").unwrap();
-        probe.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
-        let mut buffer = [0; 512];
-        loop {
-            probe.send_to(&question(services - 1, 1), ("127.0.0.1", PORT)).unwrap();
-            if probe.recv(&mut buffer).is_ok() && buffer[3] & 15 == 0 {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        println!(
-            "memory for {services} services: {} kB",
-            resident_kilobytes().saturating_sub(before)
-        );
-    });
-    let answered = AtomicU64::new(0);
-    let (began, processor) = (Instant::now(), processor_seconds());
-    let until = began + Duration::from_secs(seconds as u64);
-    let mut took: Vec<u32> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..clients)
-            .map(|n| {
-                scope.spawn({
-                    let answered = &answered;
-                    move || ask((services, under_way), n * 31, until, answered)
-                })
-            })
-            .collect();
-        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
-    });
-    let (wall, processor) = (began.elapsed().as_secs_f64(), processor_seconds() - processor);
-    took.sort_unstable();
-    let count = answered.load(Relaxed) as f64;
-    println!(
-        "{:.0} answers/s; {:.0} for each second of the responder's processor",
-        count / wall,
-        count / processor
-    );
-    println!(
-        "p50 {} us, p99 {} us (with {under_way} under way on each of {clients} clients)",
-        took[took.len() / 2],
-        took[took.len() * 99 / 100]
-    );
-    stop.cancel();
+    cluster
 }

@@ -76,6 +76,17 @@ pub struct Room {
 
 /// Answers from the index, or says what others are to be asked. Then nothing counts of what is written.
 pub fn answer(index: &Index, query: &Query, writer: &mut Writer<'_>, room: &mut Room) -> Verdict {
+    answer_as(index, query, None, writer, room)
+}
+
+/// The same, as if what is asked for were another name for this one.
+pub fn answer_as(
+    index: &Index,
+    query: &Query,
+    target: Option<&Name>,
+    writer: &mut Writer<'_>,
+    room: &mut Room,
+) -> Verdict {
     if let Some(code) = refusal(query) {
         writer.code(code);
         return Verdict::Done;
@@ -88,6 +99,13 @@ pub fn answer(index: &Index, query: &Query, writer: &mut Writer<'_>, room: &mut 
     };
     let mut chain: Vec<(Name, Name)> = Vec::new();
     let mut name = query.lower.clone();
+    if let Some(target) = target {
+        turn.writer.flag(flag::AUTHORITATIVE);
+        turn.record(Section::Answer, name.wire(), kind::CNAME, target.wire());
+        let next = target.lower();
+        chain.push((name, target.clone()));
+        name = next;
+    }
     loop {
         match turn.step(&name) {
             Step::Done => return Verdict::Done,

@@ -20,6 +20,7 @@ pub(crate) async fn follow(server: Rc<Server>, sources: Sources) {
         slices,
         namespaces,
         pods,
+        search: _,
     } = sources;
     let pods = pods.filter(|_| server.index.borrow().shape.pods == PodNames::Verified);
     let mut service_changes = first(&server, &services, set_service).await;

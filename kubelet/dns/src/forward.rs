@@ -3,7 +3,7 @@
 
 use crate::answer::Onward;
 use crate::cache::{Bound, Cache, Hit, Sort};
-use crate::metrics::{Metrics, Source};
+use crate::metrics::Metrics;
 use crate::resolvers::{Stubs, of_file};
 use crate::serve::{Asked, Server};
 use crate::wire::reply::Question;
@@ -210,6 +210,11 @@ impl Forwarder {
         Outcome::Later
     }
 
+    /// Whether there is time to ask for who began then: beyond, no client waits.
+    pub(crate) fn has_time(&self, began: Instant) -> bool {
+        began.elapsed() < self.bounds.deadline
+    }
+
     /// Whom to ask, who lately did not answer last.
     fn order(&self, name: &[u8]) -> Vec<SocketAddr> {
         let state = self.state.borrow();
@@ -261,12 +266,10 @@ async fn fly(server: Rc<Server>, key: Box<[u8]>, question: Question) {
     drop(landing);
     let mut out = Vec::with_capacity(512);
     for (number, (asked, onward)) in waiting.into_iter().enumerate() {
-        let code = write(&mut out, &server, &asked, &onward, &hit);
-        let took = asked.began.elapsed();
-        server
-            .metrics
-            .response(Source::Forward, asked.way, code, out.len(), took);
-        asked.sink.send(&out);
+        let sink = asked.sink.clone();
+        if server.land(&hit, asked, &onward, &mut out) {
+            sink.send(&out);
+        }
         if number % 64 == 63 {
             tokio::task::yield_now().await;
         }

@@ -1,4 +1,4 @@
-//! The link that holds the cluster's DNS addresses, and the rules that keep connection tracking off their packets. Owns both; never
+//! The link that holds the cluster's DNS addresses, and the rules around them: no connection tracking, nothing but DNS. Owns both; never
 //! touches another link or table.
 //!
 //! Pods' packets to an address of this link are delivered here by the kernel's own routing, as with NodeLocal DNSCache (KEP-1024):
@@ -8,13 +8,13 @@
 
 use netlink::cidr::Cidr;
 use netlink::link::{self, Target};
-use netlink::nft::expression::{Comparison, Header, MetaKey, Side};
-use netlink::nft::{self, Batch, Chain, expression};
-use netlink::nft::{BaseChain, Expression, Family};
+use netlink::nft::{self, Batch, Family};
 use netlink::wire::IFF_UP;
 use netlink::{Protocol, Socket, address};
 use nix::errno::Errno;
 use std::net::IpAddr;
+
+mod rules;
 
 /// The link's name.
 pub const LINK: &str = "skiff-dns";
@@ -22,11 +22,7 @@ pub const LINK: &str = "skiff-dns";
 pub const TABLE: &str = "skiff_dns";
 /// What a link of our name may be.
 const KINDS: [&str; 2] = ["dummy", "bridge"];
-/// Before connection tracking.
-const RAW: i32 = -300;
 const PORT: u16 = crate::resolvers::PORT;
-const CHAINS: [(&str, u32); 2] = [("prerouting", 0), ("output", 3)];
-const PROTOCOLS: [u8; 2] = [17, 6];
 
 /// What cannot be made or removed.
 #[derive(Debug, thiserror::Error)]
@@ -144,64 +140,18 @@ fn make_link(socket: &mut Socket) -> Result<(), netlink::Error> {
 }
 
 fn ensure_rules(addresses: &[IpAddr]) -> Result<bool, nft::Error> {
-    let rules = rules(addresses);
+    let chains = rules::chains(addresses);
     let mut connection = nft::Connection::open()?;
-    let wanted: Vec<_> = rules.iter().map(|rule| expression::comparisons(rule)).collect();
-    let is_there = CHAINS.iter().all(|(name, _)| {
-        let listed = connection.rules(chain(name)).unwrap_or_default();
-        listed.iter().map(|rule| &rule.compared).eq(wanted.iter())
+    let is_there = chains.iter().all(|base| {
+        let listed = connection.rules(rules::chain(base.name)).unwrap_or_default();
+        let listed = listed.into_iter().map(|rule| rule.compared);
+        listed.eq(base.rules.iter().map(rules::Rule::compared))
     });
     if is_there {
         return Ok(false);
     }
     let mut batch = Batch::new();
-    batch.add_table(Family::Inet, TABLE, None);
-    batch.delete_table(Family::Inet, TABLE);
-    batch.add_table(Family::Inet, TABLE, Some("cluster DNS: its packets are not tracked"));
-    for (name, hook) in CHAINS {
-        let base = BaseChain {
-            kind: "filter",
-            hook,
-            priority: RAW,
-        };
-        batch.add_chain(chain(name), Some(base), None);
-        for rule in &rules {
-            batch.add_rule(chain(name), rule, None);
-        }
-    }
+    rules::make(&mut batch, &chains);
     connection.commit(&batch)?;
     Ok(true)
-}
-
-fn chain(name: &str) -> Chain<'_> {
-    Chain {
-        family: Family::Inet,
-        table: TABLE,
-        name,
-    }
-}
-
-/// Questions to the addresses and answers from them, by UDP and TCP. Both chains have all: what stays on the node passes both, and
-/// what a pod sends enters by the one and is answered by the other.
-fn rules(addresses: &[IpAddr]) -> Vec<Vec<Expression>> {
-    let mut rules = Vec::new();
-    for address in addresses {
-        for protocol in PROTOCOLS {
-            for (side, port_offset) in [(Side::Destination, 2), (Side::Source, 0)] {
-                let mut rule = expression::only_family(address.is_ipv4());
-                rule.push(Expression::Meta(MetaKey::TransportProtocol));
-                rule.push(Expression::Compare(Comparison::Equal, vec![protocol]));
-                rule.extend(expression::address_in(side, Comparison::Equal, Cidr::host(*address)));
-                rule.push(Expression::Payload {
-                    header: Header::Transport,
-                    offset: port_offset,
-                    length: 2,
-                });
-                rule.push(Expression::Compare(Comparison::Equal, PORT.to_be_bytes().to_vec()));
-                rule.push(Expression::NoTrack);
-                rules.push(rule);
-            }
-        }
-    }
-    rules
 }

@@ -6,7 +6,8 @@
 //! | [`wire`] | messages, pure |
 //! | [`index`] | what names and addresses there are, pure; changed object by object |
 //! | [`answer`] | from a question to an answer, pure: the specification 1.1.0 |
-//! | [`cache`], [`limit`], [`resolvers`] | what is kept of others' answers, who gets how many, who is asked; pure |
+//! | [`autopath`] | the search path answered in one question, pure |
+//! | [`cache`], [`fair`], [`resolvers`] | what is kept of others' answers, who gets how many under overload, who is asked; pure |
 //! | `forward` | asking resolvers: once for all who wait, each attempt from a port of its own |
 //! | `serve` | UDP and TCP |
 //! | `follow` | informers to index |
@@ -15,7 +16,8 @@
 //!
 //! What answers runs on one thread of its own with a runtime of its own (informers run where they were started): index and cache are
 //! not locked, the counters alone are shared with who reads them, and a flood of questions costs one core beside what the kernel spends
-//! on its packets. Whoever reaches the address is answered, within the bounds of its source: the node and its pods, and who is routed
+//! on its packets. (With autopath whoever started it is asked for a source's search path, for names that are not there: its locks are short.)
+//! Whoever reaches the address is answered, and under overload those who ask most are cut first ([`fair`]): the node and its pods, and who is routed
 //! through the node, as with any Service.
 //!
 //! The wire format is by hand: a program that reads one message and writes two records with hickory-proto 0.26
@@ -24,7 +26,7 @@
 //! so every name that is not there), SRV, PTR and CNAME do. hickory-proto is what the tests compare with.
 //! `examples/load.rs` measures: 280,000 answers for a second of the thread's processor time, 9 MB with 10,000 Services of 3 endpoints.
 //!
-//! Not here: the search path answered in one question (CoreDNS's autopath), and stale answers while resolvers are away.
+//! Not here: stale answers while resolvers are away.
 
 use client::informer::Informer;
 use index::{Index, Shape};
@@ -46,17 +48,19 @@ use tokio_util::sync::CancellationToken;
 use wire::Name;
 
 pub mod answer;
+pub mod autopath;
 pub mod cache;
+pub mod fair;
 mod follow;
 mod forward;
 pub mod index;
 pub mod interface;
-pub mod limit;
 pub mod metrics;
 pub mod resolvers;
 mod serve;
 pub mod wire;
 
+pub use autopath::{SearchPath, SearchPaths};
 pub use forward::Bounds as ForwardBounds;
 pub use index::PodNames;
 pub use interface::remove;
@@ -80,6 +84,8 @@ pub struct Sources {
     pub namespaces: Informer<Namespace>,
     /// All Pods; wanted for [`PodNames::Verified`] alone.
     pub pods: Option<Informer<Pod>>,
+    /// Who knows the search paths of sources; without, every question of a search is answered for itself.
+    pub search: Option<SearchPaths>,
 }
 
 /// What may be set.
@@ -107,8 +113,9 @@ pub struct Settings {
     pub ttl: u32,
     /// The largest answer by UDP, in bytes, however much the client takes: 1232, what passes everywhere whole (DNS flag day 2020).
     pub datagram_bytes: u16,
-    /// Answers a second for one source; 0 bounds nothing.
-    pub answers_per_source: u32,
+    /// What the kernel may hold of questions that wait on one address, in bytes: 4 MiB, so that a thread that gets no processor for some
+    /// milliseconds loses none. (Linux' 208 KiB are less than 300 questions.)
+    pub waiting_bytes: usize,
     /// What bounds the asking of resolvers, and the cache.
     pub forward: ForwardBounds,
     /// What bounds connections.
@@ -128,7 +135,7 @@ impl Default for Settings {
             ranges: Vec::new(),
             ttl: 5,
             datagram_bytes: 1232,
-            answers_per_source: 20_000,
+            waiting_bytes: 4 << 20,
             forward: ForwardBounds::default(),
             streams: StreamBounds::default(),
         }
@@ -277,12 +284,12 @@ async fn serve_all(
         checked.stubs,
         metrics.clone(),
     );
-    let sizes = (settings.datagram_bytes, settings.answers_per_source);
     let server = Rc::new(Server::new(
         Index::new(checked.shape),
         forwarder,
         metrics.clone(),
-        sizes,
+        settings.datagram_bytes,
+        sources.search.clone(),
     ));
     let mut tasks = JoinSet::new();
     for address in checked.own {
@@ -293,7 +300,9 @@ async fn serve_all(
                 source,
             }
         };
-        let socket = serve::udp::bind(address).await.map_err(fail("UDP"))?;
+        let socket = serve::udp::bind(address, settings.waiting_bytes)
+            .await
+            .map_err(fail("UDP"))?;
         let listener = TcpListener::bind(address).await.map_err(fail("TCP"))?;
         tasks.spawn_local(serve::udp::serve(server.clone(), Rc::new(socket)));
         tasks.spawn_local(serve::tcp::serve(server.clone(), listener, settings.streams));

@@ -104,6 +104,7 @@ pub struct Metrics {
     cache_evictions: AtomicU64,
     rejected: AtomicU64,
     limited: AtomicU64,
+    completed: AtomicU64,
     panics: AtomicU64,
     resolvers: Mutex<Vec<(SocketAddr, PerResolver)>>,
 }
@@ -145,6 +146,7 @@ impl Default for Metrics {
             cache_evictions: AtomicU64::default(),
             rejected: AtomicU64::default(),
             limited: AtomicU64::default(),
+            completed: AtomicU64::default(),
             panics: AtomicU64::default(),
             resolvers: Mutex::default(),
         }
@@ -192,6 +194,10 @@ impl Metrics {
 
     pub(crate) fn limit(&self) {
         add(&self.limited);
+    }
+
+    pub(crate) fn completed(&self) {
+        add(&self.completed);
     }
 
     pub(crate) fn panic(&self) {
@@ -243,14 +249,16 @@ impl Metrics {
             ),
             (
                 "skiff_dns_rate_limited_total",
-                "Questions not answered because their source asked too many.",
+                "Questions not answered because their source asked more than its share while others waited.",
                 &self.limited,
             ),
         ] {
             head(out, name, "counter", help)?;
             writeln!(out, "{name} {}", counter.load(Relaxed))?;
         }
-        Ok(())
+        let name = "coredns_autopath_success_total";
+        head(out, name, "counter", "Counter of requests that did autopath.")?;
+        writeln!(out, "{name}{{server=\"{SERVER}\"}} {}", self.completed.load(Relaxed))
     }
 
     fn write_requests(&self, out: &mut String, zones: [&str; 2]) -> std::fmt::Result {

@@ -1,12 +1,14 @@
 //! What one question comes to: an answer at once, from the index or the cache, or one that comes later. Everything of one responder
 //! lives on one thread, so nothing here is locked; nothing here waits either.
 
-use crate::answer::{Onward, Room, Verdict, answer};
+use crate::answer::{Onward, Room, Verdict, answer, answer_as};
+use crate::autopath::{SearchPaths, Walk};
+use crate::cache::Hit;
+use crate::fair::Fair;
 use crate::forward::{Forwarder, Outcome, write};
 use crate::index::Index;
-use crate::limit::Limit;
 use crate::metrics::{Metrics, Source, Way};
-use crate::wire::{HEADER_BYTES, Problem, Query, Writer, rcode, writer};
+use crate::wire::{HEADER_BYTES, Name, Problem, Query, Writer, rcode, writer};
 use std::cell::RefCell;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
@@ -49,6 +51,8 @@ pub(crate) struct Asked {
     /// The largest answer, in bytes.
     pub(crate) limit: usize,
     pub(crate) sink: Sink,
+    /// The names that are tried in place of the one asked for, with autopath.
+    pub(crate) walk: Option<Walk>,
 }
 
 /// Everything of one responder.
@@ -59,7 +63,8 @@ pub(crate) struct Server {
     pub(crate) ttl: u32,
     pub(crate) datagram_bytes: u16,
     room: RefCell<Room>,
-    limit: RefCell<Limit>,
+    pub(crate) fair: RefCell<Fair>,
+    search: Option<SearchPaths>,
 }
 
 /// A question as it came.
@@ -70,23 +75,36 @@ pub(crate) struct Came<'a> {
 }
 
 impl Server {
-    pub(crate) fn new(index: Index, forwarder: Forwarder, metrics: Arc<Metrics>, sizes: (u16, u32)) -> Self {
+    pub(crate) fn new(
+        index: Index,
+        forwarder: Forwarder,
+        metrics: Arc<Metrics>,
+        datagram_bytes: u16,
+        search: Option<SearchPaths>,
+    ) -> Self {
         Self {
             ttl: index.shape.ttl,
             index: RefCell::new(index),
             forwarder,
             metrics,
-            datagram_bytes: sizes.0,
+            datagram_bytes,
             room: RefCell::default(),
-            limit: RefCell::new(Limit::new(sizes.1)),
+            fair: RefCell::new(Fair::new(Instant::now())),
+            search,
         }
+    }
+
+    /// Whether a source gets an answer now, beside the others; then it counts.
+    pub(crate) fn allows(&self, source: IpAddr) -> bool {
+        self.fair.borrow_mut().allows(source, Instant::now())
     }
 
     /// Answers into `out`, and says whether that is to be sent now. What comes later goes where `sink` says.
     pub(crate) fn handle(self: &Rc<Self>, came: &Came<'_>, out: &mut Vec<u8>, sink: impl FnOnce() -> Sink) -> bool {
         let began = Instant::now();
         let source = came.peer.ip().to_canonical();
-        if !self.limit.borrow_mut().allows(source, began) {
+        // (A connection that asks too much waits.)
+        if !came.tcp && !self.fair.borrow_mut().allows(source, began) {
             self.metrics.limit();
             return false;
         }
@@ -112,17 +130,23 @@ impl Server {
         let mut writer = Writer::begin(out, &query, limit, self.datagram_bytes);
         let verdict = answer(&self.index.borrow(), &query, &mut writer, &mut self.room.borrow_mut());
         let (kind, bytes, dnssec_ok) = (query.kind, came.message.len(), query.dnssec_ok());
-        let onward = match verdict {
+        let (onward, walk) = match verdict {
+            Verdict::Onward(onward) => (Some(onward), None),
             Verdict::Done => {
                 let code = writer.finish();
                 self.metrics.request(Source::Cluster, way, kind, bytes, dnssec_ok);
-                self.metrics
-                    .response(Source::Cluster, way, code, out.len(), began.elapsed());
-                return true;
+                let walk = match code {
+                    rcode::NX_DOMAIN => self.search_of(&query, source),
+                    _ => None,
+                };
+                if walk.is_none() {
+                    let took = began.elapsed();
+                    self.metrics.response(Source::Cluster, way, code, out.len(), took);
+                    return true;
+                }
+                (None, walk)
             }
-            Verdict::Onward(onward) => onward,
         };
-        self.metrics.request(Source::Forward, way, kind, bytes, dnssec_ok);
         let asked = Box::new(Asked {
             query,
             source,
@@ -130,22 +154,99 @@ impl Server {
             began,
             limit,
             sink: sink(),
+            walk,
         });
+        let Some(onward) = onward else {
+            return self.walk(asked, out);
+        };
+        self.metrics.request(Source::Forward, way, kind, bytes, dnssec_ok);
         self.forward(asked, onward, out)
     }
 
+    /// What is to be tried for a name that is not there, if it is the first of its source's search path.
+    fn search_of(&self, query: &Query, source: IpAddr) -> Option<Walk> {
+        let search = self.search.as_ref()?;
+        let likely = Walk::is_likely(query, &self.index.borrow().shape.zone);
+        Walk::of(query, &likely.then(|| search(source))??)
+    }
+
+    /// Tries the names that are left: the first that is there is the answer.
+    fn walk(self: &Rc<Self>, mut asked: Box<Asked>, out: &mut Vec<u8>) -> bool {
+        while let Some(name) = asked.walk.as_mut().and_then(Walk::next) {
+            let mut writer = Writer::begin(out, &asked.query, asked.limit, self.datagram_bytes);
+            let verdict = self.try_name(&asked.query, &name, &mut writer);
+            match verdict {
+                Verdict::Onward(_) if !self.forwarder.has_time(asked.began) => break,
+                Verdict::Onward(onward) => return self.forward(asked, onward, out),
+                Verdict::Done => match writer.finish() {
+                    rcode::NX_DOMAIN => {}
+                    rcode::NO_ERROR => {
+                        self.metrics.completed();
+                        self.count(Source::Cluster, &asked, rcode::NO_ERROR, out);
+                        return true;
+                    }
+                    _ => break,
+                },
+            }
+        }
+        self.give_up(&asked, out)
+    }
+
+    fn try_name(&self, query: &Query, name: &Name, writer: &mut Writer<'_>) -> Verdict {
+        answer_as(
+            &self.index.borrow(),
+            query,
+            Some(name),
+            writer,
+            &mut self.room.borrow_mut(),
+        )
+    }
+
+    /// What was asked for is not there, and that is the answer: the client goes on by itself.
+    fn give_up(&self, asked: &Asked, out: &mut Vec<u8>) -> bool {
+        let mut writer = Writer::begin(out, &asked.query, asked.limit, self.datagram_bytes);
+        let _ = answer(
+            &self.index.borrow(),
+            &asked.query,
+            &mut writer,
+            &mut self.room.borrow_mut(),
+        );
+        let code = writer.finish();
+        self.count(Source::Cluster, asked, code, out);
+        true
+    }
+
+    fn count(&self, by: Source, asked: &Asked, code: u16, out: &[u8]) {
+        self.metrics
+            .response(by, asked.way, code, out.len(), asked.began.elapsed());
+    }
+
     fn forward(self: &Rc<Self>, asked: Box<Asked>, onward: Box<Onward>, out: &mut Vec<u8>) -> bool {
-        let (code, way, began) = match self.forwarder.ask(self, asked, onward) {
-            Outcome::Later => return false,
-            Outcome::Now(hit, asked, onward) => (write(out, self, &asked, &onward, &hit), asked.way, asked.began),
+        match self.forwarder.ask(self, asked, onward) {
+            Outcome::Later => false,
+            Outcome::Now(hit, asked, onward) => self.land(&hit, asked, &onward, out),
+            Outcome::Rejected(asked) if asked.walk.is_some() => self.give_up(&asked, out),
             Outcome::Rejected(asked) => {
                 let mut writer = Writer::begin(out, &asked.query, asked.limit, self.datagram_bytes);
                 writer.code(rcode::REFUSED);
-                (writer.finish(), asked.way, asked.began)
+                let code = writer.finish();
+                self.count(Source::Forward, &asked, code, out);
+                true
             }
-        };
-        self.metrics
-            .response(Source::Forward, way, code, out.len(), began.elapsed());
+        }
+    }
+
+    /// Answers what a resolver said, and says whether `out` is to be sent now. (A walk through a whole search path that is in the
+    /// cache comes back here for each name of it, which are few.)
+    pub(crate) fn land(self: &Rc<Self>, hit: &Hit, asked: Box<Asked>, onward: &Onward, out: &mut Vec<u8>) -> bool {
+        match hit.reply.rcode {
+            rcode::NX_DOMAIN if asked.walk.is_some() => return self.walk(asked, out),
+            rcode::NO_ERROR if asked.walk.is_some() => self.metrics.completed(),
+            _ if asked.walk.is_some() => return self.give_up(&asked, out),
+            _ => {}
+        }
+        let code = write(out, self, &asked, onward, hit);
+        self.count(Source::Forward, &asked, code, out);
         true
     }
 }

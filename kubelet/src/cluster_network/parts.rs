@@ -1,6 +1,6 @@
 //! How each part begins: what it follows, and whom it tells.
 
-use super::{Begin, Given, events, settings};
+use super::{Begin, Given, events, search, settings};
 use client::{AsTree, Informer};
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use netlink::cidr::Cidr;
@@ -40,11 +40,13 @@ pub(super) fn dns(given: &Arc<Given>) -> Begin {
             let settings = settings::dns(&given.config)?;
             let (services, slices) = given.services.clone().ok_or("it follows no Services")?;
             let namespaces = namespaces(&given);
+            let with_search = given.config.cluster_network.autopath;
             let sources = dns::Sources {
                 services,
                 slices,
                 namespaces,
                 pods: None,
+                search: with_search.then(|| search::paths(&given.parts, given.config.dns.resolv_conf.clone())),
             };
             let ended = dns::run(sources, settings, metrics.clone(), stop).await;
             ended.map_err(|error| settings::chain(&error))

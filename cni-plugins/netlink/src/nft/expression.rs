@@ -329,8 +329,11 @@ pub fn compared(expressions: &[u8]) -> Vec<Compared> {
 
 /// What [`compared`] would find in a rule made of these.
 pub fn comparisons(expressions: &[Expression]) -> Vec<Compared> {
-    let list = expressions.iter().fold(Attributes::new(), |list, expression| {
-        list.nested(NFTA_LIST_ELEM, expression.encode())
-    });
+    comparisons_of(expressions.iter().map(Expression::encode))
+}
+
+/// The same for encoded elements, such as [`super::step::Step`]s.
+pub fn comparisons_of(elements: impl Iterator<Item = Attributes>) -> Vec<Compared> {
+    let list = elements.fold(Attributes::new(), |list, element| list.nested(NFTA_LIST_ELEM, element));
     compared(list.bytes())
 }

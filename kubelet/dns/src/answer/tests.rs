@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 mod bounds;
 mod cluster;
+mod fuzz;
 mod protocol;
 
 pub(crate) use cluster::{index, slice, with_pods};

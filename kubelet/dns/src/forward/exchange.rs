@@ -1,5 +1,5 @@
-//! One question and the resolvers: each attempt by a socket of its own, whose port and whose question's number nobody can guess.
-//! What does not repeat number and question, or comes from elsewhere, is not heard.
+//! One question and the resolvers: each attempt by a socket of its own, whose port, whose question's number and the
+//! letters of whose name nobody can guess. What does not repeat number and question, or comes from elsewhere, is not heard.
 
 use super::{Forwarder, SULK};
 use crate::wire::reply::Question;
@@ -13,6 +13,10 @@ use tokio::time::timeout;
 
 /// The largest datagram we take: what passes everywhere whole (DNS flag day 2020).
 const DATAGRAM_BYTES: u16 = 1232;
+/// How many wrong answers to one datagram are passed over. Beyond, somebody knows the port and guesses the number: TCP is asked.
+const GUESSES_MAX: u32 = 8;
+/// How long TCP may take to make sure of an answer that repeats the question in other letters.
+const SURE: Duration = Duration::from_millis(300);
 /// How often all resolvers are asked.
 const ROUNDS: usize = 2;
 
@@ -75,15 +79,22 @@ async fn by_datagram(resolver: SocketAddr, question: &Question, size: Option<u16
     // The kernel chooses the port at random, and hears no one but whom it is connected to.
     let socket = UdpSocket::bind(any).await?;
     socket.connect(resolver).await?;
-    let id = rand::random();
-    socket.send(&question.ask(id, size)).await?;
+    let (id, case) = (rand::random(), rand::random());
+    socket.send(&question.ask(id, size, case)).await?;
     let mut buffer = vec![0; 4096];
+    let mut guesses = 0;
     loop {
         let length = socket.recv(&mut buffer).await?;
+        let is_same = question.settle(&mut buffer[..length], case);
         match Reply::read(&buffer[..length], id, question) {
-            Ok(reply) => return Ok(reply),
-            Err(Unfit::Foreign) => {}
-            Err(Unfit::Truncated) => return by_stream(resolver, question, size).await,
+            Ok(reply) if is_same => return Ok(reply),
+            // An old resolver, or who guesses. By TCP nobody can; but not every old resolver answers there.
+            Ok(reply) => {
+                let sure = timeout(SURE, by_stream(resolver, question, size)).await;
+                return Ok(sure.ok().and_then(Result::ok).unwrap_or(reply));
+            }
+            Err(Unfit::Foreign) if guesses < GUESSES_MAX => guesses += 1,
+            Err(Unfit::Foreign | Unfit::Truncated) => return by_stream(resolver, question, size).await,
             Err(Unfit::Malformed) => return Err(io::ErrorKind::InvalidData.into()),
         }
     }
@@ -92,7 +103,7 @@ async fn by_datagram(resolver: SocketAddr, question: &Question, size: Option<u16
 async fn by_stream(resolver: SocketAddr, question: &Question, size: Option<u16>) -> io::Result<Reply> {
     let mut stream = TcpStream::connect(resolver).await?;
     let id = rand::random();
-    let message = question.ask(id, size);
+    let message = question.ask(id, size, 0);
     let mut framed = (message.len() as u16).to_be_bytes().to_vec();
     framed.extend(message);
     stream.write_all(&framed).await?;

@@ -1,5 +1,6 @@
 //! Questions by TCP (RFC 7766): many on a connection, answered as they are known. Bounded: connections in all and of one source,
-//! questions under way on each, and the time one may be without a whole question or take to read an answer.
+//! questions under way on each, and the time one may be without a whole question or take to read an answer. Who had more
+//! than its share while others waited is not refused but waits.
 
 use super::{Came, QUESTION_BYTES, Server, Sink};
 use std::cell::RefCell;
@@ -10,6 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout, timeout_at};
+use tokio_util::sync::CancellationToken;
 
 /// What bounds connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,36 +40,54 @@ impl Default for Bounds {
 /// Answers that wait to be written on one connection, of 64 KiB at most; it asks nothing more until there is room.
 const UNDER_WAY: usize = 8;
 
-/// Whose the open connections are.
-type Open = Rc<RefCell<Vec<IpAddr>>>;
+/// How long a connection waits whose source had more than its share while others waited.
+const PAUSE: Duration = Duration::from_millis(5);
+/// Answers of one connection before others get a turn.
+const BATCH: usize = 8;
+
+/// An open connection: whose, its number, and what ends it.
+type Held = (IpAddr, u64, CancellationToken);
+
+/// The open connections, the oldest first.
+type Open = Rc<RefCell<Vec<Held>>>;
 
 /// A connection's place; given back when it ends.
-struct Place(Open, IpAddr);
+struct Place(Open, u64, CancellationToken);
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut open = self.0.borrow_mut();
-        if let Some(at) = open.iter().position(|source| *source == self.1) {
-            open.swap_remove(at);
-        }
+        self.0.borrow_mut().retain(|(_, number, _)| *number != self.1);
     }
 }
 
-fn place(open: &Open, source: IpAddr, bounds: Bounds) -> Option<Place> {
-    let mut sources = open.borrow_mut();
-    let own = sources.iter().filter(|there| **there == source).count();
-    if sources.len() >= bounds.connections || own >= bounds.connections_per_source {
+/// A place, if there is one. Where all are taken, the source that has most loses its oldest connection to who has less: idle
+/// connections of a few do not keep everybody else out.
+fn place(open: &Open, source: IpAddr, number: u64, bounds: Bounds) -> Option<Place> {
+    let mut held = open.borrow_mut();
+    let count = |held: &[Held], whose: IpAddr| held.iter().filter(|(source, ..)| *source == whose).count();
+    let own = count(&held, source);
+    if own >= bounds.connections_per_source {
         return None;
     }
-    sources.push(source);
-    drop(sources);
-    Some(Place(open.clone(), source))
+    if held.len() >= bounds.connections {
+        let whose = held.iter().map(|(source, ..)| *source);
+        let (most, whose) = whose.map(|whose| (count(&held, whose), whose)).max()?;
+        if most <= own + 1 {
+            return None;
+        }
+        let oldest = held.iter().position(|(source, ..)| *source == whose)?;
+        held.remove(oldest).2.cancel();
+    }
+    let end = CancellationToken::new();
+    held.push((source, number, end.clone()));
+    drop(held);
+    Some(Place(open.clone(), number, end))
 }
 
 /// Accepts connections, those beyond the bounds only to close them.
 pub(crate) async fn serve(server: Rc<Server>, listener: TcpListener, bounds: Bounds) {
     let open = Open::default();
-    loop {
+    for number in 0.. {
         let (stream, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
@@ -76,13 +96,14 @@ pub(crate) async fn serve(server: Rc<Server>, listener: TcpListener, bounds: Bou
                 continue;
             }
         };
-        let Some(place) = place(&open, peer.ip().to_canonical(), bounds) else {
+        let Some(place) = place(&open, peer.ip().to_canonical(), number, bounds) else {
             continue;
         };
         let server = server.clone();
         tokio::task::spawn_local(async move {
-            let _place = place;
-            let _ = converse(server, stream, peer, bounds).await;
+            let end = place.2.clone();
+            let _ = end.run_until_cancelled(converse(server, stream, peer, bounds)).await;
+            drop(place);
         });
     }
 }
@@ -96,9 +117,14 @@ async fn converse(server: Rc<Server>, mut stream: TcpStream, peer: SocketAddr, b
     let mut out = Vec::new();
     // Since the last whole question or answer: a byte now and then does not keep a place.
     let mut since = Instant::now();
+    let source = peer.ip().to_canonical();
+    let mut answered = 0_usize;
     loop {
         // Beyond what may be under way nothing is read, so that every answer has room.
         while let Some(end) = whole(&buffer)?.filter(|_| under_way(&sender) < UNDER_WAY) {
+            while !server.allows(source) {
+                tokio::time::sleep(PAUSE).await;
+            }
             let came = Came {
                 message: &buffer[2..end],
                 peer,
@@ -109,6 +135,10 @@ async fn converse(server: Rc<Server>, mut stream: TcpStream, peer: SocketAddr, b
             }
             buffer.drain(..end);
             since = Instant::now();
+            answered += 1;
+            if answered.is_multiple_of(BATCH) {
+                tokio::task::yield_now().await;
+            }
         }
         tokio::select! {
             biased;

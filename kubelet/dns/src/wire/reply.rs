@@ -32,8 +32,9 @@ impl Question {
         [self.name.wire(), &[high, low, bits]].concat().into()
     }
 
-    /// The message that asks, with the datagram we take unless the resolver knows no EDNS.
-    pub fn ask(&self, id: u16, size: Option<u16>) -> Vec<u8> {
+    /// The message that asks, with the datagram we take unless the resolver knows no EDNS. The bits of `case` say which letters of the
+    /// name are large: an answer repeats them, and who has to guess the answer must guess them, too.
+    pub fn ask(&self, id: u16, size: Option<u16>, case: u64) -> Vec<u8> {
         let mut flags = flag::RECURSION_DESIRED;
         if self.checking_disabled {
             flags |= flag::CHECKING_DISABLED;
@@ -42,7 +43,7 @@ impl Question {
         for word in [id, flags, 1, 0, 0, u16::from(size.is_some())] {
             out.extend_from_slice(&word.to_be_bytes());
         }
-        out.extend_from_slice(self.name.wire());
+        out.extend(cased(self.name.wire(), case));
         out.extend_from_slice(&self.kind.to_be_bytes());
         out.extend_from_slice(&CLASS_IN.to_be_bytes());
         if let Some(size) = size {
@@ -54,6 +55,19 @@ impl Question {
             out.extend_from_slice(&[0; 2]);
         }
         out
+    }
+
+    /// Writes the question in a message with small letters, so that names that point to it have them, and says whether its letters
+    /// were those it was asked with. Whether it is this question at all [`Reply::read`] finds out.
+    pub fn settle(&self, message: &mut [u8], case: u64) -> bool {
+        let name = self.name.wire();
+        let there = message.get_mut(HEADER_BYTES..HEADER_BYTES + name.len());
+        let Some(there) = there.filter(|there| there.eq_ignore_ascii_case(name)) else {
+            return true;
+        };
+        let is_same = there.iter().copied().eq(cased(name, case));
+        there.copy_from_slice(name);
+        is_same
     }
 }
 
@@ -228,10 +242,18 @@ impl Reply {
     }
 }
 
-/// Where the records of an answer begin, if it repeats the question.
+/// A name whose letters are large where the bits say so, round and round. (Lengths of labels are no letters.)
+fn cased(name: &[u8], case: u64) -> impl Iterator<Item = u8> {
+    let bit = move |at: usize| case >> (at % 64) & 1 == 1;
+    let cased = move |(at, byte): (usize, &u8)| if bit(at) { byte.to_ascii_uppercase() } else { *byte };
+    name.iter().enumerate().map(cased)
+}
+
+/// Where the records of an answer begin, if it repeats the question, which never has pointers.
 fn repeats(message: &[u8], question: &Question) -> Option<usize> {
     let (name, at) = Name::read(message, HEADER_BYTES).filter(|_| u16_at(message, 4) == Some(1))?;
     let same = name.wire().eq_ignore_ascii_case(question.name.wire())
+        && at == HEADER_BYTES + name.wire().len()
         && u16_at(message, at)? == question.kind
         && u16_at(message, at + 2)? == CLASS_IN;
     same.then_some(at + 4)

@@ -191,7 +191,7 @@ fn our_questions_are_read_by_others() {
         checking_disabled: true,
         ..asked()
     };
-    let message = Message::from_vec(&question.ask(77, Some(1232))).unwrap();
+    let message = Message::from_vec(&question.ask(77, Some(1232), 0)).unwrap();
     assert_eq!(
         (message.id, message.recursion_desired, message.checking_disabled),
         (77, true, true)
@@ -199,7 +199,7 @@ fn our_questions_are_read_by_others() {
     assert_eq!(message.queries[0].to_string(), "www.example.com. IN A");
     let edns = message.edns.unwrap();
     assert_eq!((edns.max_payload(), edns.flags().dnssec_ok), (1232, true));
-    assert!(Message::from_vec(&question.ask(77, None)).unwrap().edns.is_none());
+    assert!(Message::from_vec(&question.ask(77, None, 0)).unwrap().edns.is_none());
 }
 
 #[test]
@@ -324,4 +324,20 @@ fn records_can_be_taken_back() {
     writer.finish();
     let back = Message::from_vec(&out).unwrap();
     assert_eq!(back.answers[0].to_string(), "other.org. 5 IN A 1.2.3.4");
+}
+
+#[test]
+fn the_letters_of_a_question_come_back() {
+    let case = 0b10_1010_1010_1010_1010;
+    let mut message = asked().ask(7, None, case);
+    let text = String::from_utf8_lossy(&message[HEADER_BYTES..]).into_owned();
+    assert!(text.starts_with("\u{3}WwW\u{7}ExAmPlE"), "{text:?}");
+    assert!(asked().settle(&mut message, case));
+    assert_eq!(message, asked().ask(7, None, 0), "settled with small letters");
+    // Whoever has to guess them is wrong.
+    assert!(!asked().settle(&mut message, case));
+    // What does not repeat the question is not judged here, whatever its length.
+    for length in 0..message.len() - 4 {
+        assert!(asked().settle(&mut vec![1; length], case));
+    }
 }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use client::informer::{Informer, Object, Options};
-use dns::Sources;
+use dns::{SearchPaths, Sources};
 use futures::channel::mpsc;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Either, Full, StreamBody};
@@ -21,6 +21,7 @@ struct Script {
     revision: u64,
     away: bool,
     held: Option<&'static str>,
+    search: Option<SearchPaths>,
     objects: BTreeMap<&'static str, BTreeMap<String, Value>>,
     watchers: Vec<(String, mpsc::UnboundedSender<Frame>)>,
 }
@@ -52,6 +53,11 @@ impl Cluster {
     /// No list of this resource succeeds, or again of every one.
     pub(crate) fn hold(&self, resource: Option<&'static str>) {
         self.script().held = resource;
+    }
+
+    /// Who knows search paths.
+    pub(crate) fn search(&self, paths: SearchPaths) {
+        self.script().search = Some(paths);
     }
 
     /// No list and no watch succeeds any more, and those there are end.
@@ -100,6 +106,7 @@ impl Cluster {
             slices: self.informer::<EndpointSlice>(),
             namespaces: self.informer::<Namespace>(),
             pods: Some(self.informer::<Pod>()),
+            search: self.script().search.clone(),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The link and the rules.
 
-use crate::node::{Client, Namespace, Node, V4, V6, data, question, run};
+use crate::node::{Client, Namespace, Node, PATIENCE, Stream, V4, V6, data, question, run};
 use dns::interface::{LINK, TABLE, ensure};
 use hickory_proto::rr::RecordType::A;
 use std::net::IpAddr;
@@ -78,7 +78,7 @@ fn a_link_of_our_name_that_is_something_else_is_left_alone() {
 }
 
 /// A pod's namespace, joined to the node's by a pair of links.
-fn pod(node: &Namespace) -> Namespace {
+pub(crate) fn pod(node: &Namespace) -> Namespace {
     let pod = Namespace::new();
     node.ip(&[
         "link", "add", "pod0", "type", "veth", "peer", "name", "eth0", "netns", &pod.name,
@@ -113,8 +113,100 @@ fn pods_reach_it_untracked_whatever_a_service_proxy_says() {
         let line = rules.lines().find(|line| line.contains(part)).unwrap();
         !line.contains("counter packets 0 ")
     };
-    assert!(!counted("dnat"), "{rules}");
+    assert!(!counted("dnat to"), "{rules}");
     assert!(counted("ct state untracked"), "{rules}");
+}
+
+/// A connection to where nobody is to answer.
+fn refused(namespace: &Namespace, server: &str, port: u16) -> bool {
+    let address = std::net::SocketAddr::new(server.parse().unwrap(), port);
+    let outcome = namespace.inside(|| std::net::TcpStream::connect_timeout(&address, PATIENCE));
+    outcome.is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused)
+}
+
+#[test]
+fn a_service_whose_endpoint_is_the_address_answers() {
+    let node = Node::start(&[], |_| {});
+    let pod = pod(&node.namespace);
+    // The node has a way there, too.
+    node.namespace.ip(&["route", "add", "default", "dev", "pod0"]);
+    node.namespace.ip(&["-6", "route", "add", "default", "dev", "pod0"]);
+    // As a proxy does for pods and for the node itself.
+    for (family, service, endpoint) in [("ip", "10.96.5.5", V4), ("ip6", "fd00:96::5:5", V6)] {
+        let nft = |rule: &str| drop(run("ip", &["netns", "exec", &node.namespace.name, "nft", rule]));
+        nft(&format!("add table {family} proxy"));
+        for (chain, priority) in [("prerouting", "-100"), ("output", "-100")] {
+            nft(&format!(
+                "add chain {family} proxy {chain} {{ type nat hook {chain} priority {priority} ; }}"
+            ));
+            for protocol in ["udp", "tcp"] {
+                nft(&format!(
+                    "add rule {family} proxy {chain} {family} daddr {service} {protocol} dport 53 dnat to {endpoint}"
+                ));
+            }
+        }
+        let question = question("web.default.svc.cluster.local", A);
+        for from in [&pod, &node.namespace] {
+            // Beside it, from another port, as ever.
+            for server in [service, endpoint] {
+                let answer = Client::new(from, server).ask(&question);
+                assert_eq!(data(&answer), ["10.96.0.20"], "{server}");
+            }
+            let stream = from.inside(|| std::net::TcpStream::connect((service, 53)).unwrap());
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            let mut stream = Stream(stream);
+            stream.send(std::slice::from_ref(&question));
+            assert_eq!(data(&stream.receive().unwrap()), ["10.96.0.20"], "{service}");
+        }
+    }
+    // What came by no Service is not remembered.
+    let led = run(
+        "ip",
+        &[
+            "netns",
+            "exec",
+            &node.namespace.name,
+            "nft",
+            "list",
+            "map",
+            "inet",
+            TABLE,
+            "led4",
+        ],
+    );
+    let remembered = led.matches("expires").count();
+    assert_eq!(remembered, 4, "{led}");
+}
+
+#[test]
+fn nothing_else_of_the_node_is_reached_at_the_addresses() {
+    let node = Node::start(&[], |_| {});
+    let pod = pod(&node.namespace);
+    let any = ("::", 2222);
+    let (_listener, datagrams) = node.namespace.inside(|| {
+        (
+            std::net::TcpListener::bind(any).unwrap(),
+            std::net::UdpSocket::bind(any).unwrap(),
+        )
+    });
+    for from in [&pod, &node.namespace] {
+        for server in [V4, V6] {
+            assert!(refused(from, server, 2222), "{server}");
+            // Nor does anybody hear a datagram: who sent it is told.
+            let any = if server.contains(':') { "::" } else { "0.0.0.0" };
+            let sender = from.inside(|| std::net::UdpSocket::bind((any, 0)).unwrap());
+            sender.set_read_timeout(Some(PATIENCE)).unwrap();
+            from.inside(|| sender.connect((server, 2222)).unwrap());
+            sender.send(b"x").unwrap();
+            let error = sender.recv(&mut [0; 8]).unwrap_err();
+            assert_eq!(error.kind(), std::io::ErrorKind::ConnectionRefused, "{server}");
+        }
+    }
+    datagrams.set_nonblocking(true).unwrap();
+    assert!(datagrams.recv(&mut [0; 8]).is_err(), "no datagram came");
+    // At the node's other addresses it is.
+    let reached = pod.inside(|| std::net::TcpStream::connect_timeout(&"10.244.0.1:2222".parse().unwrap(), PATIENCE));
+    reached.unwrap();
 }
 
 #[test]

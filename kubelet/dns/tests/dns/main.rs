@@ -2,6 +2,7 @@
 // What is not as expected fails the test.
 #![allow(clippy::unwrap_used)]
 
+mod autopath;
 mod cluster;
 mod forward;
 mod interface;

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 pub(crate) const V4: &str = "10.96.0.10";
 pub(crate) const V6: &str = "fd00:96::10";
 /// Longer than anything here takes; who waits so long fails.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 static COUNTER: AtomicU32 = AtomicU32::new(0);
 
@@ -99,7 +99,6 @@ impl Node {
         let mut settings = Settings {
             addresses: vec![V4.parse().unwrap(), V6.parse().unwrap()],
             resolv_conf: path,
-            answers_per_source: 0,
             forward: unhurried(),
             ..Settings::default()
         };
@@ -394,7 +393,7 @@ impl Resolver {
                     };
                     let _ = from.send_to(&message.to_vec().unwrap(), peer);
                 }
-                let _ = tell.send(question.queries[0].name().to_string());
+                let _ = tell.send(question.queries[0].name().to_string().to_ascii_lowercase());
             }
         });
         let by_stream = resolver.by_stream.clone();

@@ -1,6 +1,8 @@
 //! Questions about the cluster, by UDP and TCP.
 
-use crate::node::{Client, Namespace, Node, Resolver, V4, V6, data, positive, question, small_cluster};
+use crate::node::{
+    Client, Namespace, Node, PATIENCE, Resolver, Stream, V4, V6, data, positive, question, small_cluster,
+};
 use crate::node::{Reply, last_octets};
 use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::RecordType::{A, AAAA, PTR};
@@ -151,6 +153,28 @@ fn who_does_not_read_is_cut() {
 }
 
 #[test]
+fn who_holds_most_connections_gives_way() {
+    let node = Node::start(&[], |settings| {
+        settings.streams.connections = 3;
+        settings.streams.idle = Duration::from_secs(600);
+    });
+    let asks = |stream: &mut Stream| {
+        stream.send(&[question(WEB, A)]);
+        stream.receive().is_some()
+    };
+    let mut held: Vec<Stream> = (0..3).map(|_| node.connect()).collect();
+    assert!(held.iter_mut().all(asks));
+    let pod = crate::interface::pod(&node.namespace);
+    let stream = pod.inside(|| std::net::TcpStream::connect((V4, 53)).unwrap());
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    assert!(asks(&mut Stream(stream.try_clone().unwrap())), "the pod has none yet");
+    assert!(held[0].ended(), "the oldest of who had most");
+    assert!(held[1..].iter_mut().all(asks), "not the others");
+    assert!(node.connect().ended(), "who has most gets no more");
+    assert!(asks(&mut Stream(stream)), "and takes nobody's");
+}
+
+#[test]
 fn malformed_questions_are_answered_by_a_header_and_answers_by_nothing() {
     let node = Node::start(&[], |_| {});
     let client = node.client();
@@ -170,7 +194,8 @@ fn malformed_questions_are_answered_by_a_header_and_answers_by_nothing() {
 
 #[test]
 fn one_source_does_not_take_everything() {
-    let node = Node::start(&[], |settings| settings.answers_per_source = 100);
+    // With room for a few questions it cannot keep up with bursts.
+    let node = Node::start(&[], |settings| settings.waiting_bytes = 4096);
     let client = node.client();
     let flood = question(WEB, A);
     node.until(|node| {

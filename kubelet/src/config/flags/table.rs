@@ -161,6 +161,11 @@ pub(super) const FLAGS: &[Flag] = &[
         "answer names of the cluster on the addresses of clusterDNS (not upstream's)",
     ),
     own(
+        "cluster-dns-autopath",
+        Bool,
+        "answer a pod's search path in one question; names below its namespace that are not there get the answer of the search (not upstream's)",
+    ),
+    own(
         "network-policies",
         Bool,
         "enforce NetworkPolicies for this node's pods (not upstream's)",

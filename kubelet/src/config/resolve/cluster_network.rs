@@ -7,6 +7,7 @@ use netlink::cidr::Cidr;
 
 const PROXY: &str = "service-proxy";
 const DNS: &str = "cluster-dns-responder";
+const AUTOPATH: &str = "cluster-dns-autopath";
 const POLICIES: &str = "network-policies";
 const BACKEND: &str = "pod-network-backend";
 const RANGES: &str = "cluster-cidr";
@@ -18,6 +19,7 @@ pub(super) fn read(reader: &mut Reader, flags: &Flags, dns: &DnsConfig) -> Clust
     let network = ClusterNetwork {
         proxy: on(PROXY),
         dns: on(DNS),
+        autopath: on(AUTOPATH),
         policies: on(POLICIES),
         backend: backend(reader, text(BACKEND)),
         ranges: ranges(reader, text(RANGES)),
@@ -33,6 +35,12 @@ pub(super) fn read(reader: &mut Reader, flags: &Flags, dns: &DnsConfig) -> Clust
     }
     if network.dns && dns.cluster_dns.is_empty() {
         reader.wrong(&format!("--{DNS}"), "there is no address to answer on, give clusterDNS");
+    }
+    if network.autopath && !network.dns {
+        reader.wrong(
+            &format!("--{AUTOPATH}"),
+            format!("it is a way of answering, give --{DNS}"),
+        );
     }
     if network.backend.is_some() && network.ranges.is_empty() {
         let why = format!("--{RANGES} must say which addresses are pods'");
@@ -104,6 +112,7 @@ mod tests {
                 "--kubeconfig=/k",
                 "--service-proxy",
                 "--cluster-dns-responder",
+                "--cluster-dns-autopath",
                 "--network-policies",
                 "--pod-network-backend=host-gw",
                 "--cluster-cidr=10.1.0.0/16,fd00::/48",
@@ -111,7 +120,7 @@ mod tests {
             &["10.96.0.10"],
         )
         .expect("valid");
-        assert!(found.proxy && found.dns && found.policies);
+        assert!(found.proxy && found.dns && found.autopath && found.policies);
         assert_eq!(found.backend, Some(Backend::HostGw));
         assert_eq!(found.ranges.len(), 2);
     }
@@ -138,6 +147,8 @@ mod tests {
         ] {
             assert!(mistakes.contains(part), "{part}: {mistakes}");
         }
+        let alone = judge(&["--cluster-dns-autopath"], &[]).expect_err("no responder");
+        assert!(alone[0].contains("--cluster-dns-autopath: it is a way"), "{alone:?}");
         let without = judge(&["--kubeconfig=/k", "--pod-network-backend=vxlan"], &[]).expect_err("no ranges");
         assert!(without[0].contains("--cluster-cidr must say"), "{without:?}");
     }
