@@ -23,6 +23,7 @@ use crate::host::{FileWork, WorkError};
 use crate::metrics::DeviceMetrics;
 use crate::pinning::hint::NumaMask;
 use crate::reason::device_health;
+use client::ordered::CollectOrdered;
 use draft::Draft;
 use k8s_openapi::api::core::v1::{Pod, ResourceHealth, ResourceStatus};
 use plugin::{CallError, Plugin};
@@ -337,7 +338,7 @@ pub(crate) fn may_have(pod: &Pod) -> bool {
 
 /// How well the devices are that a container has: what is no longer listed counts as well, as upstream.
 fn health(state: &State, pod: &str, container: &str) -> Vec<ResourceStatus> {
-    let listed: BTreeMap<&str, &BTreeMap<String, Device>> = state.devices().collect();
+    let listed: BTreeMap<&str, &BTreeMap<String, Device>> = state.devices().collect_ordered();
     let of = state.pods().of(pod, container).map(|(resource, given)| {
         let told = given.ids().into_iter().map(|id| {
             let device = listed.get(resource).and_then(|devices| devices.get(&id));

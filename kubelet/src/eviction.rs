@@ -25,6 +25,7 @@ use crate::id::PodUid;
 use crate::pod::view::PodSnapshot;
 use crate::pod::worker::Kill;
 use crate::pod_object;
+use client::ordered::CollectOrdered;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -82,7 +83,10 @@ impl Killer {
 
     /// Forgets pods nothing of which is left.
     fn forget_gone(&self, pods: &[Arc<PodSnapshot>]) {
-        let there: BTreeSet<PodUid> = pods.iter().map(|snapshot| pod_object::uid(&snapshot.pod)).collect();
+        let there: BTreeSet<PodUid> = pods
+            .iter()
+            .map(|snapshot| pod_object::uid(&snapshot.pod))
+            .collect_ordered();
         self.retain(|uid| there.contains(uid));
     }
 

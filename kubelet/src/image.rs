@@ -23,6 +23,7 @@ use crate::rate::Rate;
 use crate::reason;
 use crate::runtime::{ImageInfo, Runtime, RuntimeError};
 use client::Clock;
+use client::ordered::CollectOrdered;
 use credentials::{Credential, Keyring};
 use given::Given;
 use jiff::Timestamp;
@@ -276,7 +277,7 @@ impl Images {
         }
         let until = self.clock.now();
         let present = self.runtime.list_images().await?.into_iter().map(|image| image.id);
-        for reference in self.records.stale(&present.collect(), until).await? {
+        for reference in self.records.stale(&present.collect_ordered(), until).await? {
             if let Err(error) = self.forget(&reference, until).await {
                 tracing::warn!(reference, %error, "the record of an image that is gone stays");
             }

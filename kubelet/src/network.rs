@@ -7,6 +7,7 @@ mod bridge;
 pub mod collect;
 pub mod install;
 
+use client::ordered::Arrange;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
@@ -118,7 +119,7 @@ fn foreign(dir: &Path) -> io::Result<Option<PathBuf>> {
             found.push(path);
         }
     }
-    found.sort();
+    found.arrange();
     Ok(found.into_iter().next())
 }
 

@@ -5,6 +5,7 @@
 //! (`crate::volume`), from which the next kubelet has it back.
 
 use crate::id::PodUid;
+use client::ordered::CollectOrdered;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -209,7 +210,7 @@ impl Ranges {
         if let Some(foreign) = self.foreign.get(pod).or_else(unknown) {
             return Err(foreign.why.clone());
         }
-        let taken: BTreeSet<u32> = self.by_pod.values().copied().collect();
+        let taken: BTreeSet<u32> = self.by_pod.values().copied().collect_ordered();
         let foreign: Vec<IdRange> = self.foreign.values().filter_map(|f| f.ids.clone()).flatten().collect();
         let ranges = self.pool.count / self.pool.per_pod;
         let first = (0..ranges)

@@ -31,6 +31,7 @@ use crate::metrics::{VolumeMetrics, VolumeOperation};
 use crate::objects::{ObjectError, ObjectRef, Objects, TokenRequestKey};
 use crate::user_namespace::{IdPool, Ranges};
 use client::Clock;
+use client::ordered::CollectOrdered;
 use error::set_up;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
@@ -244,7 +245,7 @@ impl Volumes {
     /// Plans the pod's volumes and fetches what they are filled with.
     async fn fetch(&self, pod: &Pod) -> Result<Vec<Ready>, VolumeError> {
         let plans = plan::plans(pod).collect::<Result<Vec<_>, _>>()?;
-        let references: BTreeSet<ObjectRef> = plans.iter().flat_map(|p| p.references(pod)).collect();
+        let references: BTreeSet<ObjectRef> = plans.iter().flat_map(|p| p.references(pod)).collect_ordered();
         // Begins every watch before the first is waited for.
         let references: Vec<_> = references.into_iter().collect();
         drop(self.inner.objects.changes(&uid_of(pod), &references));
@@ -343,7 +344,7 @@ impl Volumes {
                 })?,
             };
             let uid_of = |entry: fs::DirEntry| PodUid::from_file_name(entry.file_name().to_str()?);
-            Ok(entries.flatten().filter_map(uid_of).collect())
+            Ok(entries.flatten().filter_map(uid_of).collect_ordered())
         })
         .await
     }
@@ -374,7 +375,7 @@ pub(crate) fn plugins(pod: &Pod) -> impl Iterator<Item = &'static str> {
 /// The objects and tokens the pod's volumes are filled from.
 pub(crate) fn needs(pod: &Pod) -> (BTreeSet<ObjectRef>, Vec<TokenRequestKey>) {
     let plans: Vec<VolumePlan> = plan::plans(pod).flatten().collect();
-    let objects = plans.iter().flat_map(|plan| plan.references(pod)).collect();
+    let objects = plans.iter().flat_map(|plan| plan.references(pod)).collect_ordered();
     let tokens = plans.iter().flat_map(VolumePlan::tokens);
     (objects, tokens.map(|token| payload::token_key(pod, token)).collect())
 }

@@ -5,6 +5,7 @@ use super::preemption::Missing;
 use super::sysctl;
 use crate::pod_object;
 use crate::reason::admission;
+use client::ordered::{Arrange, CollectOrdered};
 use k8s_openapi::api::core::v1::Pod;
 use proto::api::quantity::{Format, Quantity};
 use proto::api::resources::{ResourceList, pod_requests};
@@ -60,7 +61,7 @@ impl Holding {
                 let protocol = port.protocol.clone().unwrap_or_else(|| "TCP".to_owned());
                 (number > 0).then_some((address, protocol, number))
             })
-            .collect();
+            .collect_ordered();
         Self {
             requests: pod_requests(spec),
             ports,
@@ -177,7 +178,7 @@ fn shortages<'a>(node: &Node, others: impl Iterator<Item = &'a Holding> + Clone,
         }
     }
     let mut requests: Vec<_> = wanted.requests.iter().filter(|(_, amount)| !amount.is_zero()).collect();
-    requests.sort_by_key(|(name, _)| rank(name));
+    requests.arrange_by_key(|(name, _)| rank(name));
     for (name, requested) in requests {
         let capacity = match node.allocatable.get(name) {
             Some(capacity) => capacity,

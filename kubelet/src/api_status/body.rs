@@ -2,6 +2,7 @@
 
 use crate::reason;
 use crate::reason::condition::{POD_RESIZE_IN_PROGRESS, POD_RESIZE_PENDING};
+use client::ordered::Arrange;
 use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
@@ -25,7 +26,7 @@ pub(super) fn patch(pod: &Pod, status: &PodStatus) -> Value {
             .filter(|c| reason::condition::OWN.contains(&c.type_.as_str()))
             .cloned()
             .collect();
-        own.sort_by(|a, b| a.type_.cmp(&b.type_));
+        own.arrange_by(|a, b| a.type_.cmp(&b.type_));
         own
     };
     let mut told = status.clone();

@@ -6,6 +6,7 @@ use crate::pod::spec::env_references;
 use crate::pod::status::is_terminal;
 use crate::pod_object;
 use crate::volume;
+use client::ordered::{Arrange, CollectOrdered};
 use k8s_openapi::api::core::v1::{Pod, PodStatus, Service, ServicePort, ServiceSpec};
 use serde_json::json;
 use sha2::{Digest, Sha256};
@@ -113,7 +114,7 @@ pub(super) fn needs(pod: &Pod) -> BTreeSet<Item> {
     objects
         .chain(tokens.into_iter().map(Item::Token))
         .chain(class)
-        .collect()
+        .collect_ordered()
 }
 
 /// The services that the environments of pods in these namespaces tell of, by namespace.
@@ -121,7 +122,7 @@ pub(super) fn services(all: &[Arc<Service>], namespaces: &BTreeSet<&str>) -> BTr
     let mut told: BTreeMap<String, Vec<Arc<Service>>> = namespaces
         .iter()
         .map(|namespace| ((*namespace).to_owned(), Vec::new()))
-        .collect();
+        .collect_ordered();
     for service in all {
         let namespace = service.metadata.namespace.as_deref().unwrap_or_default();
         if let Some(of_namespace) = told.get_mut(namespace) {
@@ -129,7 +130,7 @@ pub(super) fn services(all: &[Arc<Service>], namespaces: &BTreeSet<&str>) -> BTr
         }
     }
     for of_namespace in told.values_mut() {
-        of_namespace.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
+        of_namespace.arrange_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
     }
     told
 }
@@ -178,13 +179,13 @@ pub(super) fn misfits(wanted: Vec<Wanted>, room: u64) -> BTreeSet<String> {
     }
     let total = |files: &[(u64, String)]| files.iter().map(|(weight, _)| weight).sum::<u64>();
     let mut modest_first: Vec<Vec<(u64, String)>> = by_namespace.into_values().collect();
-    modest_first.sort_by_key(|files| total(files));
+    modest_first.arrange_by_key(|files| total(files));
     let (mut room, mut left) = (room, modest_first.len() as u64);
     let mut misfits = BTreeSet::new();
     for mut files in modest_first {
         let mut share = room / left.max(1);
         left -= 1;
-        files.sort();
+        files.arrange();
         for (weight, name) in files {
             if weight <= share {
                 share -= weight;
@@ -209,7 +210,7 @@ pub(crate) fn ended_for_good(pod: &Pod) -> BTreeMap<String, i32> {
         let again = pod_object::restarts(pod, pod_object::Kind::Regular, container, end.exit_code);
         (!again).then(|| (status.name.clone(), end.exit_code))
     });
-    ended.collect()
+    ended.collect_ordered()
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use crate::parts::Parts;
 use crate::pod_object;
 use crate::reason::event;
 use crate::source::Pods;
+use client::ordered::CollectOrdered;
 use k8s_openapi::api::core::v1::{Pod, PodStatus, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::collections::{BTreeMap, BTreeSet};
@@ -293,7 +294,7 @@ impl Keeper {
                 Item::Object(of) => Some(of.clone()),
                 _ => None,
             })
-            .collect();
+            .collect_ordered();
         objects.hold(&references);
         for item in items.keys() {
             let (mark, content) = match item {

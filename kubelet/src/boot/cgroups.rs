@@ -8,6 +8,7 @@ use crate::config::Config;
 use crate::host::load;
 use crate::host::machine::Roots;
 use crate::node::Facts;
+use client::ordered::CollectOrdered;
 use std::fs;
 use std::path::Path;
 
@@ -56,7 +57,7 @@ fn node_limits(config: &Config, facts: &Facts, tasks_max: Option<i64>) -> NodeLi
         pids: tasks_max.map(|most| less(most, reserved.pids)),
         hugepages: pages
             .filter_map(|(size, bytes)| Some((hugepage_cgroup_name(size)?, *bytes)))
-            .collect(),
+            .collect_ordered(),
         allocatable_memory: (facts.machine.memory - reserved.memory).max(0),
     }
 }

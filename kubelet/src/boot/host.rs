@@ -9,6 +9,7 @@ use crate::image::node_logins::NodeLogins;
 use crate::image::provider;
 use crate::node::{Facts, allocatable, max_pods};
 use crate::user_namespace::{IdPool, PoolError, parse_subordinate};
+use client::ordered::CollectOrdered;
 use futures::FutureExt;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use proto::api::quantity::{Format, Quantity};
@@ -68,7 +69,9 @@ pub(super) fn bytes(amount: i64) -> u64 {
 /// The machine's huge pages, in bytes by size.
 pub(super) fn huge_pages(facts: &Facts) -> BTreeMap<String, u64> {
     let sizes = facts.hugepages.iter();
-    sizes.map(|(size, amount)| (size.clone(), bytes(*amount))).collect()
+    sizes
+        .map(|(size, amount)| (size.clone(), bytes(*amount)))
+        .collect_ordered()
 }
 
 /// The sizes of huge pages the machine has, as cgroups name them.

@@ -1,6 +1,7 @@
 //! One cgroup tree of either kind, over plain files: a test gives it a directory of its own.
 
 use super::{CgroupError, Usage, Values, v1, v2};
+use client::ordered::Arrange;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
@@ -142,7 +143,7 @@ impl Hierarchy {
                 names.extend(dir.file_name().map(|n| n.to_string_lossy().into_owned()));
             }
         }
-        names.sort();
+        names.arrange();
         names.dedup();
         Ok(names)
     }

@@ -7,6 +7,7 @@ use super::settings::{CgroupSettings, NodeLimits, ReservedCgroup};
 use super::values::Values;
 use crate::downward::{milli, value};
 use crate::pinning::Unbounded;
+use client::ordered::CollectOrdered;
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use proto::api::qos::{QosClass, qos_class};
 use proto::api::resources;
@@ -99,7 +100,7 @@ fn page_limits(limits: &resources::ResourceList, settings: &CgroupSettings) -> B
         let size = hugepage_cgroup_name(name.strip_prefix("hugepages-")?)?;
         Some((size, amount.value()))
     });
-    none.chain(given).collect()
+    none.chain(given).collect_ordered()
 }
 
 /// What the cgroup of a QoS class is made with: its pods alone limit huge pages.
@@ -107,7 +108,7 @@ pub fn qos(settings: &CgroupSettings) -> Values {
     let sizes = settings.huge_page_sizes.iter();
     Values {
         cpu_shares: Some(SHARES_MIN),
-        hugepages: sizes.map(|size| (size.clone(), HUGEPAGES_UNLIMITED)).collect(),
+        hugepages: sizes.map(|size| (size.clone(), HUGEPAGES_UNLIMITED)).collect_ordered(),
         ..Values::default()
     }
 }

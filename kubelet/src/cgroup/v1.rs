@@ -2,6 +2,7 @@
 
 use super::hierarchy::{keyed, make_dir, number};
 use super::{CgroupError, Usage, Values};
+use client::ordered::Arrange;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -46,7 +47,7 @@ impl Trees {
 
     fn trees(&self) -> Vec<&PathBuf> {
         let mut trees: Vec<&PathBuf> = self.by_name.values().collect();
-        trees.sort();
+        trees.arrange();
         trees.dedup();
         trees
     }

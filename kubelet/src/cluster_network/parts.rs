@@ -147,7 +147,7 @@ async fn enforce(given: &Arc<Given>, pod_cidrs: Vec<Cidr>, stop: CancellationTok
         policies: given.all(),
         pods: Box::new(move || {
             let pods = kube::Api::<AsTree<Pod>>::all(of_pods.client.clone());
-            Informer::spawn_from(pods, of_pods.options(""), |pod| policy::facts::trim(pod.into_object()))
+            Informer::spawn_trimmed(pods, of_pods.options(""), policy::facts::trim)
         }),
         namespaces: Box::new(move || namespaces(&of_namespaces)),
     };

@@ -6,6 +6,7 @@
 
 use crate::id::{ContainerId, PodUid, SandboxId};
 use crate::runtime::observed::{ContainerState, ObservedContainer, ObservedPod, ObservedSandbox};
+use client::ordered::{Arrange, CollectOrdered};
 use jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -103,7 +104,7 @@ impl Garbage {
             };
             (uid.clone(), alone)
         };
-        self.of_pods.iter().map(of).collect()
+        self.of_pods.iter().map(of).collect_ordered()
     }
 
     /// The ids of what of it is still there.
@@ -254,7 +255,7 @@ fn keep_total(units: &mut [Unit<'_>], total: usize, garbage: &mut Garbage) {
     cut(units, (total / filled.max(1)).max(1), garbage);
     let excess = count(units).saturating_sub(total);
     let mut free: Vec<&ObservedContainer> = units.iter().flat_map(|unit| &unit.dead[unit.held..]).copied().collect();
-    free.sort_by_key(|container| (container.created_at, &container.id));
+    free.arrange_by_key(|container| (container.created_at, &container.id));
     for container in free.into_iter().take(excess) {
         garbage.add(container);
     }

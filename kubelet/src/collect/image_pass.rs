@@ -13,6 +13,7 @@ use crate::parts::Parts;
 use crate::pod_object;
 use crate::reason::event;
 use crate::runtime::{ImageInfo, RuntimeError};
+use client::ordered::CollectOrdered;
 use jiff::SignedDuration;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -120,7 +121,7 @@ impl ImageCollector {
             parts,
             images,
             rules,
-            kept: Used(kept.collect()),
+            kept: Used(kept.collect_ordered()),
             measure,
             files: FileWork::new(MEASURE_DEADLINE),
             history: Mutex::default(),
@@ -216,7 +217,12 @@ impl ImageCollector {
     /// pods that were just given one and have no container of it yet.
     async fn used(&self) -> Result<Used, PassError> {
         let containers = self.parts.runtime.list_containers(None).await?;
-        let mut used = Used(containers.into_iter().map(|container| container.image).collect());
+        let mut used = Used(
+            containers
+                .into_iter()
+                .map(|container| container.image)
+                .collect_ordered(),
+        );
         for pod in self.parts.pods.list() {
             if !pod.ended {
                 let wanted = pod_object::images(&pod.pod).flat_map(names);

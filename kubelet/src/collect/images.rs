@@ -4,6 +4,7 @@
 //! wanted by a pod that has not ended, what is pinned and what is too young is never among them.
 
 use crate::runtime::ImageInfo;
+use client::ordered::Arrange;
 use jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -176,7 +177,7 @@ pub fn choose(
             free.push((seen, &image.id));
         }
     }
-    free.sort_by_key(|(seen, id)| (seen.used, seen.first, *id));
+    free.arrange_by_key(|(seen, id)| (seen.used, seen.first, *id));
     free.dedup_by_key(|(_, id)| *id);
     choice.images = free.into_iter().map(|(_, id)| id.to_owned()).collect();
     choice

@@ -1,6 +1,7 @@
 //! Drop-in configuration: what the `*.conf` files below `--config-dir` change (kubelet contract §1).
 
 use super::file;
+use client::ordered::Arrange;
 use serde_json::{Map, Value};
 use std::fs;
 use std::io;
@@ -60,7 +61,7 @@ fn collect(directory: &Path, files: &mut Vec<PathBuf>, errors: &mut Vec<DropInEr
             return;
         }
     };
-    entries.sort_by_key(fs::DirEntry::file_name);
+    entries.arrange_by_key(fs::DirEntry::file_name);
     for entry in entries {
         let path = entry.path();
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {

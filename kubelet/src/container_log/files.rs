@@ -1,5 +1,6 @@
 //! What becomes of the files beside a log, by their names. Pure.
 
+use client::ordered::Arrange;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan};
@@ -36,7 +37,7 @@ pub(super) fn time_of(name: &str, log: &str) -> Option<DateTime> {
 /// What is to be done with what lies beside `log`, of which `files_max` files stay once it is put aside and a new one is begun.
 pub(super) fn chores(names: &[String], log: &str, files_max: usize) -> Chores {
     let mut ours: Vec<&String> = names.iter().filter(|name| time_of(name, log).is_some()).collect();
-    ours.sort();
+    ours.arrange();
     let mut chores = Chores::default();
     let mut stay: Vec<&String> = Vec::new();
     for name in &ours {

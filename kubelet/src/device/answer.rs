@@ -4,6 +4,7 @@
 #[cfg(test)]
 mod tests;
 
+use client::ordered::CollectOrdered;
 use proto::cri;
 use proto::device_plugin::ContainerAllocateResponse;
 use std::collections::BTreeMap;
@@ -32,10 +33,10 @@ impl Extras {
                 map.entry(key).or_insert(value);
             };
             // In order, so that a container starts with the same at each kubelet.
-            for (key, value) in answer.envs.into_iter().collect::<BTreeMap<_, _>>() {
+            for (key, value) in answer.envs.into_iter().collect_ordered::<BTreeMap<_, _>>() {
                 put("environment variable", &mut extras.envs, key, value);
             }
-            for (key, value) in answer.annotations.into_iter().collect::<BTreeMap<_, _>>() {
+            for (key, value) in answer.annotations.into_iter().collect_ordered::<BTreeMap<_, _>>() {
                 put("annotation", &mut extras.annotations, key, value);
             }
             for mount in answer.mounts {

@@ -8,6 +8,7 @@ use super::state::{Given, State, given::ByPod};
 use crate::checksum::Fnv32a;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use client::ordered::CollectOrdered;
 use prost::Message;
 use proto::device_plugin::ContainerAllocateResponse;
 use serde::{Deserialize, Serialize};
@@ -171,7 +172,9 @@ pub fn read(bytes: &[u8]) -> std::result::Result<State, CheckpointError> {
         };
         let by_node = entry.devices.unwrap_or_default().into_iter();
         let given = Given {
-            by_node: by_node.map(|(node, ids)| (node, ids.unwrap_or_default())).collect(),
+            by_node: by_node
+                .map(|(node, ids)| (node, ids.unwrap_or_default()))
+                .collect_ordered(),
             answer: Some(answer.into()),
         };
         pods.insert(&entry.pod, &entry.container, &entry.resource, given);
@@ -189,7 +192,7 @@ pub fn write(state: &State) -> Vec<u8> {
             pod: pod.to_owned(),
             container: container.to_owned(),
             resource: resource.to_owned(),
-            devices: Some(by_node.map(|(node, ids)| (*node, Some(ids.clone()))).collect()),
+            devices: Some(by_node.map(|(node, ids)| (*node, Some(ids.clone()))).collect_ordered()),
             answer: Some(STANDARD.encode(answer)),
         })
     });
@@ -200,7 +203,7 @@ pub fn write(state: &State) -> Vec<u8> {
     });
     let data = Data {
         entries: (!entries.is_empty()).then_some(entries),
-        registered: Some(registered.collect()),
+        registered: Some(registered.collect_ordered()),
     };
     let file = File {
         checksum: data.sum(),

@@ -8,6 +8,7 @@ mod tests;
 
 use super::state::Device;
 use crate::pinning::hint::{Hint, NumaMask, Wishes};
+use client::ordered::CollectOrdered;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A resource's devices.
@@ -77,7 +78,7 @@ impl Choosing {
         let is_healthy = |id: &&String| pool.devices.get(*id).is_some_and(|device| device.healthy);
         choosing.take(wanted.reuse.iter().filter(is_healthy));
         let free = pool.free.difference(&choosing.chosen);
-        let free: BTreeSet<String> = free.cloned().collect();
+        let free: BTreeSet<String> = free.cloned().collect_ordered();
         if free.len() < choosing.needed {
             return Err(TooFew {
                 resource: wanted.resource.to_owned(),
@@ -122,7 +123,7 @@ impl Choosing {
 
     fn all(&self) -> BTreeSet<String> {
         let all = self.aligned.iter().chain(&self.unaligned).chain(&self.anywhere);
-        all.cloned().collect()
+        all.cloned().collect_ordered()
     }
 }
 
@@ -141,7 +142,7 @@ pub fn question(pool: Pool<'_>, wanted: Wanted<'_>) -> Result<Option<Question>, 
     };
     let must = choosing.chosen;
     Ok((choosing.needed > 0).then(|| Question {
-        available: of.union(&must).cloned().collect(),
+        available: of.union(&must).cloned().collect_ordered(),
         must,
     }))
 }

@@ -14,6 +14,7 @@ use crate::pinning::asking::Asking;
 use crate::pinning::hint::{Hint, NumaMask, Wishes};
 use crate::pod_object::{self, Kind};
 use crate::reason::admission;
+use client::ordered::CollectOrdered;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use proto::api::quantity::Quantity;
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,7 +38,7 @@ pub fn resources(container: &Container, state: &State) -> BTreeMap<String, usize
         let count = usize::try_from(Quantity::of(amount).value()).ok()?;
         (count > 0 && state.knows(name)).then(|| (name.clone(), count))
     });
-    counts.collect()
+    counts.collect_ordered()
 }
 
 /// What a pod's containers ask for, in the order they are given something. Those that ask for nothing are left out.
@@ -91,7 +92,7 @@ impl Draft {
             (name.clone(), Left { devices, free })
         });
         Self {
-            left: left.collect(),
+            left: left.collect_ordered(),
             state: match plan.asked.is_empty() {
                 true => State::default(),
                 false => state.clone(),
@@ -171,7 +172,7 @@ impl Draft {
     fn given_to_pod(&self, resource: &str) -> BTreeSet<String> {
         let of = self.plan.asked.iter();
         let all = of.filter_map(|asked| self.given(&asked.container, resource));
-        all.flatten().collect()
+        all.flatten().collect_ordered()
     }
 }
 
@@ -220,7 +221,7 @@ pub fn rejection(why: &Refusal) -> Rejection {
 
 /// How many devices a pod's containers have at a time, by resource.
 fn at_a_time(asked: &[Asked]) -> BTreeMap<String, usize> {
-    let names: BTreeSet<&String> = asked.iter().flat_map(|asked| asked.resources.keys()).collect();
+    let names: BTreeSet<&String> = asked.iter().flat_map(|asked| asked.resources.keys()).collect_ordered();
     let counts = names.into_iter().map(|name| {
         let (mut sidecars, mut inits, mut regulars) = (0_usize, 0_usize, 0_usize);
         for asked in asked {
@@ -233,5 +234,5 @@ fn at_a_time(asked: &[Asked]) -> BTreeMap<String, usize> {
         }
         (name.clone(), inits.max(regulars.saturating_add(sidecars)))
     });
-    counts.collect()
+    counts.collect_ordered()
 }

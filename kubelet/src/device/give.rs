@@ -9,6 +9,7 @@ use super::state::{Claim, Given, Refusal, Reuse, State};
 use crate::id::PodUid;
 use crate::pinning::hint::NumaMask;
 use crate::pod_object;
+use client::ordered::CollectOrdered;
 use k8s_openapi::api::core::v1::Pod;
 use prost::Message;
 use proto::device_plugin::ContainerAllocateResponse;
@@ -217,7 +218,7 @@ fn extras(state: &State, uid: &PodUid, container: &str) -> Extras {
             let answer = ContainerAllocateResponse::decode(given.answer.as_deref()?).ok()?;
             Some((resource, answer))
         });
-    Extras::of(answers.collect::<BTreeMap<_, _>>())
+    Extras::of(answers.collect_ordered::<BTreeMap<_, _>>())
 }
 
 /// Whether a pod asks for devices at all.

@@ -6,6 +6,7 @@ use super::state::{DEVICES_MAX, Device, Options, TOGETHER_MAX};
 use crate::rpc::{Client, Failure};
 use crate::runtime::code_name;
 use bytes::Bytes;
+use client::ordered::{Arrange, CollectOrdered};
 use futures::TryFutureExt;
 use hyper_util::rt::TokioIo;
 use prost::Message;
@@ -158,7 +159,9 @@ impl Plugin {
         let asked = self.ask("GetPreferredAllocation", QUESTION_DEADLINE, request);
         let answer: pb::PreferredAllocationResponse = asked.await?;
         let first = answer.container_responses.into_iter().next();
-        Ok(first.map(|of| of.device_i_ds.into_iter().collect()).unwrap_or_default())
+        Ok(first
+            .map(|of| of.device_i_ds.into_iter().collect_ordered())
+            .unwrap_or_default())
     }
 
     /// Makes devices ready for a container; what it is to start with, as sent.
@@ -215,7 +218,7 @@ pub(super) fn devices(resource: &str, list: pb::ListAndWatchResponse) -> Result<
                 .flat_map(|of| &of.nodes)
                 .map(|node| node.id)
                 .collect();
-            nodes.sort_unstable();
+            nodes.arrange();
             nodes.dedup();
             let kept = Device {
                 healthy: device.health == HEALTHY,
@@ -224,7 +227,7 @@ pub(super) fn devices(resource: &str, list: pb::ListAndWatchResponse) -> Result<
             };
             (device.id, kept)
         })
-        .collect();
+        .collect_ordered();
     if devices.len() < listed {
         let kept = devices.len();
         tracing::warn!(

@@ -9,6 +9,7 @@ mod tests;
 
 use super::choice::{self, Pool, Question, TooFew, Wanted};
 use crate::pinning::hint::NumaMask;
+use client::ordered::CollectOrdered;
 pub use given::{Given, NO_NODE, Reuse};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -157,7 +158,7 @@ impl State {
             (name, resource)
         };
         Self {
-            resources: registered.into_iter().take(RESOURCES_MAX).map(lost).collect(),
+            resources: registered.into_iter().take(RESOURCES_MAX).map(lost).collect_ordered(),
             removed: BTreeSet::new(),
             pods,
         }
@@ -266,7 +267,7 @@ impl State {
         let taken = self.pods.of_resource(name);
         let healthy = resource.devices.iter().filter(|(_, device)| device.healthy);
         let free = healthy.map(|(id, _)| id).filter(|id| !taken.contains(id.as_str()));
-        (resource.devices.clone(), free.cloned().collect())
+        (resource.devices.clone(), free.cloned().collect_ordered())
     }
 
     /// All resources with a plugin's devices.

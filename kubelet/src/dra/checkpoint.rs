@@ -1,6 +1,7 @@
 //! `dra_manager_state` in upstream's form (kubelet contract §2), so that a node can be taken over and given back. Pure.
 
 use super::state::{Claims, Device, Prepared};
+use client::ordered::CollectOrdered;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -95,15 +96,15 @@ pub(super) fn read(bytes: &[u8]) -> Result<Claims, CheckpointError> {
         let drivers = entry.drivers.unwrap_or_default().into_iter();
         let prepared = Prepared {
             uid: entry.uid,
-            pods: entry.pods.unwrap_or_default().into_keys().collect(),
+            pods: entry.pods.unwrap_or_default().into_keys().collect_ordered(),
             drivers: drivers
                 .map(|(name, driver)| (name, driver.devices.unwrap_or_default()))
-                .collect(),
+                .collect_ordered(),
             prepared: false,
         };
         ((entry.namespace, entry.name), prepared)
     });
-    Ok(Claims(entries.collect()))
+    Ok(Claims(entries.collect_ordered()))
 }
 
 /// The file that says this.
@@ -112,12 +113,12 @@ pub(super) fn write(claims: &Claims) -> Vec<u8> {
         uid: held.uid.clone(),
         name: name.clone(),
         namespace: namespace.clone(),
-        pods: Some(held.pods.iter().map(|pod| (pod.clone(), Present {})).collect()),
+        pods: Some(held.pods.iter().map(|pod| (pod.clone(), Present {})).collect_ordered()),
         drivers: Some(
             held.drivers
                 .iter()
                 .map(|(name, devices)| (name.clone(), driver(devices)))
-                .collect(),
+                .collect_ordered(),
         ),
     });
     let content = Content {

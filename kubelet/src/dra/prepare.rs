@@ -6,6 +6,7 @@ use super::driver::Driver;
 use super::state::{Name, Release};
 use super::{Dra, DraError, answer};
 use crate::pod_object;
+use client::ordered::Arrange;
 use k8s_openapi::api::core::v1::Pod;
 use proto::dra::v1 as pb;
 use std::collections::BTreeMap;
@@ -28,7 +29,7 @@ impl Turns {
     /// Waits until these claims are nobody else's. They are taken in order, so that no two wait for each other.
     async fn take(&self, names: impl Iterator<Item = Name>) -> Vec<OwnedMutexGuard<()>> {
         let mut names: Vec<Name> = names.collect();
-        names.sort_unstable();
+        names.arrange();
         names.dedup();
         let mut held = Vec::new();
         for name in names {

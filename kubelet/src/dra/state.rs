@@ -3,6 +3,7 @@
 
 use super::DraError;
 use super::claim::Wanted;
+use client::ordered::CollectOrdered;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -76,7 +77,7 @@ impl Claims {
                 .drivers
                 .keys()
                 .map(|driver| (driver.clone(), Vec::new()))
-                .collect(),
+                .collect_ordered(),
             ..Prepared::default()
         });
         if held.uid != wanted.uid {
@@ -130,7 +131,10 @@ impl Claims {
 
     /// The pods that use any claim.
     pub(super) fn pods(&self) -> BTreeSet<String> {
-        self.0.values().flat_map(|held| held.pods.iter().cloned()).collect()
+        self.0
+            .values()
+            .flat_map(|held| held.pods.iter().cloned())
+            .collect_ordered()
     }
 
     /// How many claims are prepared: in all, and by driver.

@@ -4,6 +4,7 @@
 //! within ten minutes on they become one "combined" event; one object gets at most 25 at once and one more every five minutes.
 
 use super::Severity;
+use client::ordered::Arrange;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::ObjectReference;
 use sha2::{Digest, Sha256};
@@ -211,7 +212,7 @@ fn forget_older_half<V>(map: &mut HashMap<Key, V>, last: impl Fn(&V) -> Timestam
         return;
     }
     let mut times: Vec<Timestamp> = map.values().map(&last).collect();
-    times.sort_unstable();
+    times.arrange();
     let middle = times[times.len() / 2];
     map.retain(|_, value| last(value) > middle);
 }

@@ -13,6 +13,7 @@ use crate::pod::view::PodSnapshot;
 use crate::pod::worker::Kill;
 use crate::pod_object;
 use crate::runtime::ContainerUsage;
+use client::ordered::CollectOrdered;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -107,7 +108,7 @@ impl LocalStorage {
         let own = layers.iter().filter(|usage| usage.pod.as_ref() == Some(&uid));
         used.layers = own
             .filter_map(|usage| Some((usage.name.clone(), usage.layer?.0)))
-            .collect();
+            .collect_ordered();
         used.images_apart = self.images_apart;
         if let Some((signal, message)) = decide::exceeded(&snapshot.pod, limits, &used) {
             self.parts.metrics.pods.evicted(signal);

@@ -11,6 +11,7 @@ use crate::parts::Parts;
 use crate::pod::spec;
 use crate::pod_object;
 use crate::runtime::ContainerUsage;
+use client::ordered::CollectOrdered;
 use k8s_openapi::api::core::v1::{Pod, Volume};
 use proto::cri as pb;
 use std::os::unix::fs::MetadataExt;
@@ -160,8 +161,8 @@ fn count(paths: Paths, given_up: &AtomicBool) -> Used {
     };
     let named = |list: Vec<(String, PathBuf)>| list.into_iter().map(|(name, path)| (name, tree(&path)));
     let mut used = Used {
-        volumes: named(paths.volumes).collect(),
-        logs: named(paths.logs).collect(),
+        volumes: named(paths.volumes).collect_ordered(),
+        logs: named(paths.logs).collect_ordered(),
         ..Used::default()
     };
     for path in &paths.files {

@@ -3,6 +3,7 @@
 //! Times are monotonic, since an instant of the caller's: a clock that is set shortens and lengthens no grace.
 
 use super::threshold::{Condition, Rules, Signal, Starved, Threshold};
+use client::ordered::Arrange;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -102,7 +103,7 @@ pub(super) fn judge(
     remembered
         .last
         .retain(|condition, _| verdict.conditions.contains(condition));
-    due.sort_by_key(|place| thresholds.get(*place).map(|threshold| urgency(threshold, *place)));
+    due.arrange_by_key(|place| thresholds.get(*place).map(|threshold| urgency(threshold, *place)));
     verdict.due = due
         .into_iter()
         .filter_map(|place| thresholds.get(place).copied())

@@ -1,5 +1,6 @@
 //! Facts about the machine, read from injected `/proc`, `/sys` and `/etc`.
 
+use client::ordered::Arrange;
 use std::fs;
 use std::net::{IpAddr, UdpSocket};
 use std::path::{Path, PathBuf};
@@ -108,7 +109,7 @@ fn thermal_paths(sys: &Path) -> Vec<String> {
         .filter(|p| p.is_dir())
         .map(|p| p.to_string_lossy().into_owned())
         .collect();
-    out.sort();
+    out.arrange();
     out
 }
 

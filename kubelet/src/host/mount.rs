@@ -3,6 +3,7 @@
 #[cfg(any(test, feature = "test-util"))]
 pub mod fake;
 
+use client::ordered::Arrange;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use std::fmt::Debug;
 use std::fs;
@@ -67,7 +68,7 @@ fn parse_mountinfo(text: &str, root: &Path) -> Vec<PathBuf> {
         .map(unescape)
         .filter(|point| point.starts_with(root))
         .collect();
-    points.sort_by_key(|point| std::cmp::Reverse(point.components().count()));
+    points.arrange_by_key(|point| std::cmp::Reverse(point.components().count()));
     points
 }
 

@@ -3,6 +3,7 @@
 
 use super::reference::registry_and_repository;
 use base64::Engine;
+use client::ordered::Arrange;
 use k8s_openapi::api::core::v1::Secret;
 use proto::cri as pb;
 use serde::Deserialize;
@@ -170,7 +171,7 @@ impl Keyring {
     pub fn add_logins(&mut self, logins: impl IntoIterator<Item = (String, Credential)>) {
         let logins = logins.into_iter().map(|(key, login)| (normalized(&key), login));
         let mut logins: Vec<_> = logins.collect();
-        logins.sort_by(|(a, _), (b, _)| b.cmp(a));
+        logins.arrange_by(|(a, _), (b, _)| b.cmp(a));
         self.logins.extend(logins);
     }
 

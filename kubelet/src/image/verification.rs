@@ -5,6 +5,7 @@
 
 use super::credentials::{Credential, Origin};
 use super::reference;
+use client::ordered::Arrange;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -155,14 +156,14 @@ impl Access {
                 self.kubernetes_secrets.push(secret.clone());
             }
         }
-        self.kubernetes_secrets.sort();
+        self.kubernetes_secrets.arrange();
         let accounts = &mut self.kubernetes_service_accounts;
         for account in &other.kubernetes_service_accounts {
             if !accounts.contains(account) && accounts.len() < SECRETS_MAX {
                 accounts.push(account.clone());
             }
         }
-        accounts.sort();
+        accounts.arrange();
         before.0 != self.kubernetes_secrets || before.1 != self.kubernetes_service_accounts
     }
 }

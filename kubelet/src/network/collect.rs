@@ -8,6 +8,7 @@
 use super::bridge::{self, is_in};
 use super::{FILE_NAME, NETWORK_NAME};
 use crate::id::SandboxId;
+use client::ordered::CollectOrdered;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs;
@@ -107,7 +108,7 @@ fn data_dirs(list: &Value) -> BTreeSet<PathBuf> {
     plugins
         .filter(|plugin| plugin["ipam"]["type"] == "host-local")
         .map(|plugin| PathBuf::from(plugin["ipam"]["dataDir"].as_str().unwrap_or(DEFAULT_DATA_DIR)))
-        .collect()
+        .collect_ordered()
 }
 
 /// The reservations in a network's folder; what cannot be read is none.
@@ -135,9 +136,11 @@ fn valid_attachments(
     ranges: &[(IpAddr, u32)],
     reservations: &[Reservation],
 ) -> BTreeSet<(String, String)> {
-    let mut valid: BTreeSet<(String, String)> =
-        sandboxes.iter().map(|id| (id.to_string(), IFNAME.to_owned())).collect();
-    let known: BTreeSet<String> = sandboxes.iter().map(ToString::to_string).collect();
+    let mut valid: BTreeSet<(String, String)> = sandboxes
+        .iter()
+        .map(|id| (id.to_string(), IFNAME.to_owned()))
+        .collect_ordered();
+    let known: BTreeSet<String> = sandboxes.iter().map(ToString::to_string).collect_ordered();
     let is_ours = |addr: &IpAddr| ranges.iter().any(|range| is_in(addr, range));
     let kept = reservations
         .iter()

@@ -5,6 +5,7 @@ use super::{NodeError, call};
 use crate::admission::placement::NodeView;
 use crate::config::NodeConfig;
 use crate::eviction::Conditions;
+use client::ordered::CollectOrdered;
 use client::{AsTree, Backoff};
 use k8s_openapi::api::core::v1::{Node, NodeSpec, NodeStatus, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -51,7 +52,7 @@ impl Registration {
         ]
         .into_iter()
         .map(|(key, value)| (key.to_owned(), value.to_owned()))
-        .collect();
+        .collect_ordered();
         labels.extend(config.labels.clone());
         Self {
             name: facts.name.clone(),
@@ -107,14 +108,18 @@ impl Registration {
         let provided = self.provided.iter().map(|ips| (PROVIDED.to_owned(), ips.clone()));
         provided
             .chain([(ATTACH_DETACH.to_owned(), "true".to_owned())])
-            .collect()
+            .collect_ordered()
     }
 
     /// The patch that brings an existing node's labels and annotation to what they should be; `None` when they are. Taints are the
     /// operator's once the node exists.
     fn adoption(&self, node: &Node) -> Option<Value> {
         let have = node.metadata.labels.clone().unwrap_or_default();
-        let labels: BTreeMap<_, _> = self.labels.iter().filter(|(k, v)| have.get(*k) != Some(*v)).collect();
+        let labels: BTreeMap<_, _> = self
+            .labels
+            .iter()
+            .filter(|(k, v)| have.get(*k) != Some(*v))
+            .collect_ordered();
         let have = node.metadata.annotations.clone().unwrap_or_default();
         let mut annotations: BTreeMap<&str, Option<String>> = BTreeMap::new();
         let wanted = self.annotations();
@@ -150,7 +155,7 @@ impl Registration {
             .into_iter()
             .flatten()
             .filter(|(name, _)| is_extended_resource(name));
-        let zeros: BTreeMap<&String, &str> = extended.map(|(name, _)| (name, "0")).collect();
+        let zeros: BTreeMap<&String, &str> = extended.map(|(name, _)| (name, "0")).collect_ordered();
         let any = self.new_devices && !zeros.is_empty();
         any.then(|| json!({ "status": { "capacity": zeros, "allocatable": zeros } }))
     }

@@ -10,6 +10,7 @@ use crate::eviction::threshold::{Condition, Signal};
 use crate::host::machine::{Disk, Machine};
 use crate::reason::node;
 use crate::runtime::{ImageInfo, RuntimeStatus, RuntimeVersion};
+use client::ordered::Arrange;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
     ContainerImage, DaemonEndpoint, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeFeatures, NodeRuntimeHandler,
@@ -311,7 +312,7 @@ fn system_info(facts: &Facts, runtime: &RuntimeFacts) -> NodeSystemInfo {
 /// Largest images first, so that the scheduler's locality score sees those that matter.
 fn images(config: &Config, runtime: &RuntimeFacts) -> Vec<ContainerImage> {
     let mut images: Vec<&ImageInfo> = runtime.images.iter().collect();
-    images.sort_by(|a, b| b.size.cmp(&a.size).then_with(|| b.id.cmp(&a.id)));
+    images.arrange_by(|a, b| b.size.cmp(&a.size).then_with(|| b.id.cmp(&a.id)));
     let most = usize::try_from(config.node.max_images).unwrap_or(usize::MAX);
     let names = |image: &ImageInfo| -> Vec<String> {
         let all = image.repo_digests.iter().chain(&image.repo_tags);
@@ -361,7 +362,7 @@ fn handlers(runtime: &RuntimeFacts) -> Option<Vec<NodeRuntimeHandler>> {
             }
         })
         .collect();
-    list.sort_by(|a, b| a.name.cmp(&b.name));
+    list.arrange_by(|a, b| a.name.cmp(&b.name));
     (!list.is_empty()).then_some(list)
 }
 

@@ -4,6 +4,7 @@
 //! than the periods' sum from the beginning on, whatever kubelets were in between: that is what logind grants.
 
 use crate::id::PodUid;
+use client::ordered::Arrange;
 use std::time::Duration;
 
 /// Where priorities of the cluster's own pods begin (`system-cluster-critical`).
@@ -62,7 +63,7 @@ impl Course {
 impl Periods {
     /// `shutdownGracePeriodByPodPriority`.
     pub fn by_priority(mut periods: Vec<Period>) -> Self {
-        periods.sort_by_key(|period| period.priority);
+        periods.arrange_by_key(|period| period.priority);
         Self(periods)
     }
 

@@ -2,6 +2,7 @@
 
 use super::memory::MEMORY;
 use crate::pod_object::{self, Kind};
+use client::ordered::CollectOrdered;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
 use proto::api::qos::{QosClass, qos_class};
@@ -60,7 +61,7 @@ fn exclusive_memory(spec: &PodSpec, container: &Container) -> BTreeMap<String, u
     let kinds = kinds.filter(|(name, _)| *name == MEMORY || name.starts_with("hugepages-"));
     let bytes = |text| u64::try_from(Quantity::of(text).value()).unwrap_or(0);
     let some = kinds.map(|(name, text)| (name.clone(), bytes(text)));
-    some.filter(|(_, bytes)| *bytes > 0).collect()
+    some.filter(|(_, bytes)| *bytes > 0).collect_ordered()
 }
 
 /// Whether the pod itself, beside its containers, requests or limits something.

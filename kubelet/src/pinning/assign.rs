@@ -9,6 +9,7 @@ mod tests;
 
 use super::cpu_set::CpuSet;
 use super::topology::{Group, Topology};
+use client::ordered::Arrange;
 
 /// How CPUs are chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -105,7 +106,7 @@ impl<'a> Taking<'a> {
     fn fullest<'g>(&self, groups: impl Iterator<Item = &'g Group>) -> Vec<&'g Group> {
         let free = groups.map(|group| (self.free.shared(&group.cpus), group));
         let mut free: Vec<_> = free.filter(|(free, _)| *free > 0).collect();
-        free.sort_by_key(|(free, group)| (*free, group.id));
+        free.arrange_by_key(|(free, group)| (*free, group.id));
         free.into_iter().map(|(_, group)| group).collect()
     }
 

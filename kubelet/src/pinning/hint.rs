@@ -1,6 +1,8 @@
 //! Which NUMA nodes a container could be on, told by everybody who gives it something, and the one answer to all of them
 //! (upstream's topology manager, KEP-693). Pure.
 
+use client::ordered::Arrange;
+
 #[cfg(test)]
 mod tests;
 
@@ -53,7 +55,7 @@ impl NumaMask {
             Self::of(chosen.map(|(_, id)| *id))
         };
         let mut all: Vec<Self> = (1..1_u32 << ids.len()).map(of).collect();
-        all.sort_by_key(|mask| (mask.len(), *mask));
+        all.arrange_by_key(|mask| (mask.len(), *mask));
         all
     }
 }

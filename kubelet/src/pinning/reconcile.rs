@@ -7,6 +7,7 @@ use crate::parts::Parts;
 use crate::pod::view::PodSnapshot;
 use crate::pod_object;
 use crate::runtime::observed::ContainerState;
+use client::ordered::CollectOrdered;
 use proto::cri::LinuxContainerResources;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -39,7 +40,7 @@ async fn turn(parts: &Parts) {
         }
     }
     let there = pods.iter().flat_map(|pod| &pod.observed.containers);
-    let there: BTreeSet<ContainerId> = there.map(|container| container.id.clone()).collect();
+    let there: BTreeSet<ContainerId> = there.map(|container| container.id.clone()).collect_ordered();
     parts.pinning.forget_others(&there);
 }
 

@@ -6,6 +6,7 @@ pub mod sysfs;
 pub(crate) mod testing;
 
 use super::cpu_set::CpuSet;
+use client::ordered::CollectOrdered;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Where a CPU lies.
@@ -109,7 +110,7 @@ impl Topology {
 
     /// The ids of all NUMA nodes, of those without CPUs too.
     pub fn all_numas(&self) -> BTreeSet<u32> {
-        self.numa_ids().chain(self.memory.keys().copied()).collect()
+        self.numa_ids().chain(self.memory.keys().copied()).collect_ordered()
     }
 
     /// The ids of the NUMA nodes that have CPUs.

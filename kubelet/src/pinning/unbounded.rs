@@ -3,6 +3,7 @@
 
 use super::Pinning;
 use crate::id::PodUid;
+use client::ordered::CollectOrdered;
 use std::collections::BTreeSet;
 
 /// The containers of one pod that have CPUs alone, by name. One that asked for some and got none (the policy is new, and the node
@@ -24,7 +25,7 @@ impl Unbounded {
 
 impl<S: Into<String>> FromIterator<S> for Unbounded {
     fn from_iter<T: IntoIterator<Item = S>>(names: T) -> Self {
-        Self(names.into_iter().map(Into::into).collect())
+        Self(names.into_iter().map(Into::into).collect_ordered())
     }
 }
 

@@ -15,6 +15,7 @@ use crate::id::{ContainerId, SandboxId};
 use crate::image;
 use crate::pod_object;
 use crate::runtime::ImageInfo;
+use client::ordered::CollectOrdered;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use std::collections::{BTreeMap, BTreeSet};
@@ -231,7 +232,7 @@ impl Memory {
             ImageState::Ready(image) => Some((user.name.strip_prefix("volume/")?.to_owned(), image.clone())),
             _ => None,
         });
-        ready.collect()
+        ready.collect_ordered()
     }
 
     /// Notes that a container's image is there.

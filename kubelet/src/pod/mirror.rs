@@ -7,6 +7,7 @@ use crate::id::{FullName, PodUid};
 use crate::parts::Parts;
 use crate::pod_object::{self, annotation};
 use crate::source::Pods;
+use client::ordered::CollectOrdered;
 use client::{AsTree, Backoff};
 use k8s_openapi::api::core::v1::{Node, Pod, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -146,7 +147,7 @@ impl MirrorPods {
         ending
             .filter(|pod| pod_object::is_static(pod) && undesired(&pod_object::uid(pod)))
             .map(|pod| pod_object::full_name(pod))
-            .collect()
+            .collect_ordered()
     }
 
     async fn write(&self, write: &Write) -> kube::Result<()> {

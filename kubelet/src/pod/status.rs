@@ -17,6 +17,7 @@ use crate::pod_object;
 use crate::probe::outcome::Outcomes;
 use crate::reason;
 use crate::runtime::observed::ObservedPod;
+use client::ordered::Arrange;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStatus, HostIP, Pod, PodIP, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -89,8 +90,8 @@ pub fn status(inputs: &Inputs<'_>) -> PodStatus {
     };
     source.update(&mut conditions);
 
-    regulars.sort_by(|a, b| a.name.cmp(&b.name));
-    ephemerals.sort_by(|a, b| a.name.cmp(&b.name));
+    regulars.arrange_by(|a, b| a.name.cmp(&b.name));
+    ephemerals.arrange_by(|a, b| a.name.cmp(&b.name));
     let pod_ips = pod_ips(inputs);
     PodStatus {
         phase: Some(phase.as_str().to_owned()),

@@ -32,6 +32,7 @@ use crate::reason;
 use crate::runtime::observed::ObservedPod;
 use crate::volume::{Ending, HostVolume};
 use crate::wake;
+use client::ordered::CollectOrdered;
 use futures::FutureExt;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
@@ -356,7 +357,7 @@ impl Worker {
                     },
                 )
             })
-            .collect();
+            .collect_ordered();
         let garbage = self.shared.parts.garbage.borrow().clone();
         plan::plan(&plan::Inputs {
             pod: &desired.pod,

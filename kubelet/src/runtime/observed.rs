@@ -1,6 +1,7 @@
 //! What one pod looks like in the runtime: its sandboxes and containers, newest first. Pure data.
 
 use crate::id::{ContainerId, FullName, PodUid, SandboxId};
+use client::ordered::Arrange;
 use jiff::Timestamp;
 
 /// The state of a container.
@@ -158,9 +159,9 @@ impl ObservedPod {
     /// Orders sandboxes and containers newest first, ties by id so that the order is one.
     pub fn sort(&mut self) {
         self.sandboxes
-            .sort_by(|a, b| (b.attempt, b.created_at, &b.id).cmp(&(a.attempt, a.created_at, &a.id)));
+            .arrange_by(|a, b| (b.attempt, b.created_at, &b.id).cmp(&(a.attempt, a.created_at, &a.id)));
         self.containers
-            .sort_by(|a, b| (b.created_at, b.attempt, &b.id).cmp(&(a.created_at, a.attempt, &a.id)));
+            .arrange_by(|a, b| (b.created_at, b.attempt, &b.id).cmp(&(a.created_at, a.attempt, &a.id)));
     }
 
     /// The sandbox the pod lives in: of the ready ones that with live containers, the newest of them; if none is ready,

@@ -16,6 +16,7 @@ use super::{Runtime, RuntimeError, RuntimeEvent};
 use crate::id::{FullName, PodUid};
 use crate::metrics::PodMetrics;
 use client::Clock;
+use client::ordered::CollectOrdered;
 use futures::FutureExt;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -263,7 +264,7 @@ impl Pleg {
                 differing.insert(uid.clone());
             }
         }
-        let known: BTreeSet<PodUid> = listed.keys().cloned().collect();
+        let known: BTreeSet<PodUid> = listed.keys().cloned().collect_ordered();
         self.inner.known.send_if_modified(|current| {
             let changed = **current != known;
             *current = Arc::new(known);
@@ -411,10 +412,10 @@ struct Listed {
 
 impl Listed {
     fn agrees_with(&self, observed: &ObservedPod) -> bool {
-        let sandboxes: BTreeMap<_, _> = self.sandboxes.iter().map(|s| (&s.id, s.ready)).collect();
-        let containers: BTreeMap<_, _> = self.containers.iter().map(|c| (&c.id, c.state)).collect();
-        sandboxes == observed.sandboxes.iter().map(|s| (&s.id, s.ready)).collect()
-            && containers == observed.containers.iter().map(|c| (&c.id, c.state)).collect()
+        let sandboxes: BTreeMap<_, _> = self.sandboxes.iter().map(|s| (&s.id, s.ready)).collect_ordered();
+        let containers: BTreeMap<_, _> = self.containers.iter().map(|c| (&c.id, c.state)).collect_ordered();
+        sandboxes == observed.sandboxes.iter().map(|s| (&s.id, s.ready)).collect_ordered()
+            && containers == observed.containers.iter().map(|c| (&c.id, c.state)).collect_ordered()
     }
 }
 

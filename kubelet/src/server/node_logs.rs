@@ -9,6 +9,7 @@ use super::answer::{self, Answer};
 use super::request::{Query, RequestPath};
 use crate::host::beneath;
 use bytes::Bytes;
+use client::ordered::Arrange;
 use futures::FutureExt;
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
@@ -141,7 +142,7 @@ fn open(directory: &Path, below: &Path) -> io::Result<Found> {
         let slash = if entry.file_type()?.is_dir() { "/" } else { "" };
         names.push(format!("{}{slash}", entry.file_name().to_string_lossy()));
     }
-    names.sort();
+    names.arrange();
     Ok(Found::Directory(names))
 }
 

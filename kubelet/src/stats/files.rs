@@ -11,6 +11,7 @@ use crate::parts::Parts;
 use crate::pod::spec;
 use crate::pod::view::PodSnapshot;
 use crate::pod_object;
+use client::ordered::{Arrange, CollectOrdered};
 use futures::StreamExt;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
@@ -87,7 +88,7 @@ impl Files {
             let snapshot = pods.iter().find(|pod| pod.observed.uid == *uid)?;
             Some(Paths::of(parts, &snapshot.pod))
         };
-        let uids = pods.iter().map(|pod| pod.observed.uid.clone()).collect();
+        let uids = pods.iter().map(|pod| pod.observed.uid.clone()).collect_ordered();
         self.counted(parts.clock.now(), &uids, jobs).await
     }
 
@@ -131,7 +132,7 @@ impl Files {
     fn told(&self, uids: &BTreeSet<PodUid>) -> BTreeMap<PodUid, Arc<PodFiles>> {
         let known = self.known();
         let of = |uid: &PodUid| Some((uid.clone(), known.get(uid)?.files.clone()?));
-        uids.iter().filter_map(of).collect()
+        uids.iter().filter_map(of).collect_ordered()
     }
 
     /// Whose files are to be counted now; who is gone is forgotten.
@@ -141,7 +142,7 @@ impl Files {
         let is_due = |uid: &&PodUid| known.get(*uid).is_none_or(|kept| kept.begun.elapsed() >= KEPT);
         let mut due: Vec<PodUid> = uids.iter().filter(is_due).cloned().collect();
         // Who was counted before, or hung, can wait longest.
-        due.sort_by_key(|uid| known.get(uid).map(|kept| (kept.files.is_none(), kept.begun)));
+        due.arrange_by_key(|uid| known.get(uid).map(|kept| (kept.files.is_none(), kept.begun)));
         due
     }
 

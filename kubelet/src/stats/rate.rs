@@ -3,6 +3,7 @@
 //! Two samples of each cgroup are kept, at least [`APART`] apart, so that several readers who ask at different moments get rates over
 //! about the same time, and none over a moment too short to tell. A first look gives no rate, as with CRI.
 
+use client::ordered::CollectOrdered;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -37,7 +38,7 @@ impl Rates {
         let rates = sample
             .iter()
             .filter_map(|(id, total)| Some((id.clone(), self.rate(now, id, *total)?)));
-        let rates = rates.collect();
+        let rates = rates.collect_ordered();
         let due = self
             .newer
             .as_ref()

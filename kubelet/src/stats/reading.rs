@@ -4,6 +4,7 @@ use super::numbers::{Device, Numbers};
 use super::{leaf, v1, v2};
 use crate::cgroup::{CgroupDriver, Cgroups};
 use crate::host::machine::Roots;
+use client::ordered::CollectOrdered;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
@@ -44,7 +45,7 @@ impl Trees {
         }
         let known = |name: &&'static str| Some((*name, cgroups.tree_of(name)?));
         Some(Self {
-            by_controller: CONTROLLERS.iter().filter_map(known).collect(),
+            by_controller: CONTROLLERS.iter().filter_map(known).collect_ordered(),
             unified: None,
         })
     }

@@ -15,6 +15,7 @@ use crate::parts::Parts;
 use crate::pod::view::PodSnapshot;
 use crate::runtime::ContainerUsage;
 use crate::runtime::observed::{ContainerState, ObservedContainer};
+use client::ordered::CollectOrdered;
 use jiff::Timestamp;
 use nix::sys::socket::{self as sys, AddressFamily, SockFlag, SockType, UnixAddr, getsockopt, sockopt};
 use proto::api::qos::QosClass;
@@ -178,7 +179,7 @@ impl Sampler {
 
     fn rate(&self, now: Duration, look: &mut Look) {
         let cpu = |group: &Group| Some((group.id.clone(), group.numbers.cpu.total_nanos?));
-        let mut sample: Sample = groups(look).filter_map(|group| cpu(group)).collect();
+        let mut sample: Sample = groups(look).filter_map(|group| cpu(group)).collect_ordered();
         sample.extend(look.node.numbers.cpu.total_nanos.map(|total| (String::new(), total)));
         let rates = self
             .rates

@@ -3,6 +3,7 @@
 use super::numbers::{Cpu, Device, Limits, Memory, MemoryParts, Numbers, Periods, Tasks};
 use super::reading::Depth;
 use super::text::{device, keyed, number, value_of};
+use client::ordered::CollectOrdered;
 use std::collections::BTreeMap;
 
 /// A limit from here on is none: the kernel rounds its largest number to pages.
@@ -95,7 +96,7 @@ fn time(cpu: &mut Cpu, read: Files<'_>) {
     let nanos = |key| value_of(&ticks, key).map(|ticks| ticks.saturating_mul(TICK_NANOS));
     (cpu.user_nanos, cpu.system_nanos) = (nanos("user"), nanos("system"));
     let stat = read("cpu", "cpu.stat").unwrap_or_default();
-    let values: BTreeMap<&str, u64> = keyed(&stat).collect();
+    let values: BTreeMap<&str, u64> = keyed(&stat).collect_ordered();
     let count = |key: &str| values.get(key).copied().unwrap_or(0);
     cpu.periods = values.get("nr_periods").map(|elapsed| Periods {
         elapsed: *elapsed,

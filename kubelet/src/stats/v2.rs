@@ -3,6 +3,7 @@
 use super::numbers::{Cpu, Device, Limits, Memory, MemoryParts, Numbers, Periods, Pressure, Tasks};
 use super::reading::Depth;
 use super::text::{device, keyed, number, stalls, value_of};
+use client::ordered::CollectOrdered;
 use std::collections::BTreeMap;
 
 /// Gives the text of a file of the cgroup; nothing if it is not there.
@@ -46,7 +47,7 @@ pub(super) fn numbers(depth: Depth, swap: bool, read: Files<'_>) -> Numbers {
 }
 
 fn cpu(stat: &str) -> Cpu {
-    let values: BTreeMap<&str, u64> = keyed(stat).collect();
+    let values: BTreeMap<&str, u64> = keyed(stat).collect_ordered();
     let nanos = |key: &str| values.get(key).map(|us| us.saturating_mul(1000));
     let count = |key: &str| values.get(key).copied().unwrap_or(0);
     Cpu {

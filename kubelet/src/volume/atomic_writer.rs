@@ -4,6 +4,7 @@
 //! of `..data` switches them all. Unchanged content is not touched.
 
 use super::payload::Payload;
+use client::ordered::CollectOrdered;
 use jiff::Timestamp;
 use std::collections::BTreeSet;
 use std::fs;
@@ -80,7 +81,7 @@ fn visible(payload: &Payload) -> BTreeSet<String> {
         Some(Component::Normal(name)) => Some(name.to_string_lossy().into_owned()),
         _ => None,
     };
-    payload.keys().filter_map(first).collect()
+    payload.keys().filter_map(first).collect_ordered()
 }
 
 /// All regular files below `dir`, relative to it; links are not followed.
@@ -118,7 +119,7 @@ fn is_current(dir: &Path, payload: &Payload) -> bool {
     let wanted: BTreeSet<PathBuf> = payload
         .keys()
         .map(|path| Path::new(path).components().collect())
-        .collect();
+        .collect_ordered();
     there == wanted
         && payload
             .iter()

@@ -4,6 +4,7 @@ use super::error::set_up;
 use super::{SetUpError, VolumeError};
 use crate::downward;
 use crate::objects::ObjectRef;
+use client::ordered::CollectOrdered;
 use k8s_openapi::api::core::v1::{
     ConfigMapVolumeSource, DownwardAPIVolumeFile, DownwardAPIVolumeSource, EmptyDirVolumeSource, KeyToPath, Pod,
     ProjectedVolumeSource, SecretVolumeSource, ServiceAccountTokenProjection, Volume, VolumeProjection,
@@ -174,7 +175,7 @@ fn mounted_names(pod: &Pod) -> BTreeSet<&str> {
         .chain(ephemeral)
         .map(|m| m.name.as_str())
         .chain(files.map(|file| file.volume_name.as_str()))
-        .collect()
+        .collect_ordered()
 }
 
 /// The plans of all volumes the pod's containers mount, in spec order.
@@ -267,7 +268,7 @@ fn page_size(pod: &Pod, medium: &str) -> Result<String, SetUpError> {
     let Ok(wanted) = wanted else {
         return Err(SetUpError::Medium(medium.to_owned()));
     };
-    let sizes: BTreeSet<i64> = sizes.map(Quantity::value).collect();
+    let sizes: BTreeSet<i64> = sizes.map(Quantity::value).collect_ordered();
     let size = match wanted {
         Some(wanted) => sizes.get(&wanted.value()),
         None if sizes.len() > 1 => return Err(SetUpError::HugePageSizes(medium.to_owned())),

@@ -5,6 +5,7 @@ use super::plan::{self, VolumePlan};
 use super::{VolumeError, Volumes, uid_of};
 use crate::objects::{Changes, ObjectRef};
 use crate::wake;
+use client::ordered::Arrange;
 use futures::StreamExt;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
@@ -99,7 +100,7 @@ impl Volumes {
 /// The plans of the volumes there are: one that cannot be was never set up. Those with tokens come first.
 fn plans(pod: &Pod) -> Vec<VolumePlan> {
     let mut plans: Vec<VolumePlan> = plan::plans(pod).flatten().collect();
-    plans.sort_by_key(|plan| !plan.changes_by_itself());
+    plans.arrange_by_key(|plan| !plan.changes_by_itself());
     plans
 }
 

@@ -6,6 +6,7 @@ use super::{HostVolume, Inner, Ready, ReleaseError, VolumeError, atomic_writer, 
 use crate::host::tree;
 use crate::id::PodUid;
 use crate::metrics::VolumeOperation;
+use client::ordered::CollectOrdered;
 use k8s_openapi::api::core::v1::Pod;
 use std::collections::BTreeSet;
 use std::fs;
@@ -66,7 +67,7 @@ impl Inner {
         let dir = self.own_dir(uid)?;
         let points = self.mounter.mounts_below(&dir);
         let points = points.map_err(|why| VolumeError::PodDirectory { path: dir, why })?;
-        Ok(points.into_iter().collect())
+        Ok(points.into_iter().collect_ordered())
     }
 
     pub(super) fn set_up(

@@ -4,6 +4,7 @@
 use super::{Inner, VolumeError, Volumes};
 use crate::id::PodUid;
 use crate::user_namespace::{self, IdRange, RangeError, Ranges};
+use client::ordered::CollectOrdered;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Write};
@@ -74,7 +75,7 @@ impl Inner {
         })?;
         let uid_of = |entry: fs::DirEntry| PodUid::from_file_name(entry.file_name().to_str()?);
         // In order, so that of two pods with one range it is always the same that keeps it.
-        let uids: BTreeSet<PodUid> = entries.flatten().filter_map(uid_of).collect();
+        let uids: BTreeSet<PodUid> = entries.flatten().filter_map(uid_of).collect_ordered();
         for uid in uids {
             recover(&mut ranges, &uid, &pods.join(uid.as_str()).join(FILE_NAME));
         }

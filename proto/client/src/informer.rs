@@ -5,31 +5,24 @@
 //! bounded by the number of objects. A disconnect resumes at the last revision; an expired revision lists again. Either way a
 //! reader sees the difference between what it knew and what is, and never less.
 
-use crate::backoff::Backoff;
 use crate::tree::AsTree;
-use kube::api::{Api, ListParams, WatchEvent, WatchParams};
-use kube::{Resource, ResourceExt};
+use kube::Resource;
+use kube::api::Api;
 use serde::de::DeserializeOwned;
 use std::fmt::{self, Debug};
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::sync::watch;
-use tokio::time::timeout;
 
 mod events;
+mod follow;
+mod sink;
 mod store;
 mod subscription;
 
-use events::Events;
+use follow::{Source, follow};
+use sink::{Plain, Sink, Trees};
 use store::Store;
 pub use subscription::{Change, Subscription};
-
-/// Deadline of one list request.
-const LIST_DEADLINE: Duration = Duration::from_secs(60);
-/// Longest life of one watch request, asked of the server.
-const WATCH_SECONDS: u32 = 280;
-/// Longest silence on a watch before we give it up ourselves; the server should have ended it by then.
-const WATCH_DEADLINE: Duration = Duration::from_secs(300);
 
 /// Namespace and name of an object; the namespace is empty for cluster-scoped ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -137,22 +130,41 @@ impl<K> Clone for Informer<K> {
 impl<K: Object> Informer<K> {
     /// Starts keeping a copy of what `api` lists. Must be called inside a tokio runtime.
     pub fn spawn(api: Api<K>, options: Options) -> Self {
-        Self::spawn_from(api, options, |object| object)
+        Self::spawn_from(api, options, |shared| Arc::new(Plain(shared)))
     }
 
     /// The same with less code and some more time: see [`crate::tree`].
     pub fn spawn_as_tree(api: Api<AsTree<K>>, options: Options) -> Self {
-        Self::spawn_from(api, options, AsTree::into_object)
+        Self::spawn_from(api, options, |shared| {
+            Arc::new(Trees {
+                shared,
+                trim: |object| object,
+            })
+        })
     }
 
-    /// `object` takes an object out of the form it arrives in, and may leave parts of it out: what is kept of it is what it
-    /// returns. Its name, namespace and resourceVersion must stay.
-    pub fn spawn_from<W: Object>(api: Api<W>, options: Options, object: fn(W) -> K) -> Self {
+    /// As [`Informer::spawn_as_tree`]; of an object is kept what `trim` returns, with its name, namespace and resourceVersion.
+    pub fn spawn_trimmed(api: Api<AsTree<K>>, options: Options, trim: fn(K) -> K) -> Self {
+        Self::spawn_from(api, options, move |shared| Arc::new(Trees { shared, trim }))
+    }
+
+    /// `sink` says in which form the objects arrive. (Behind it, so that what follows a resource is there once, and not for each kind.)
+    fn spawn_from<W: Resource>(
+        api: Api<W>,
+        options: Options,
+        sink: impl FnOnce(Arc<Shared<K>>) -> Arc<dyn Sink>,
+    ) -> Self {
         let shared = Arc::new(Shared {
             store: Store::default(),
             progress: watch::Sender::new(Progress::default()),
         });
-        let task = tokio::spawn(follow(api, options, shared.clone(), object)).abort_handle();
+        let source = Source {
+            url: api.resource_url().to_owned(),
+            metadata_only: W::metadata_api(),
+            client: api.into_client(),
+            options,
+        };
+        let task = tokio::spawn(follow(source, sink(shared.clone()))).abort_handle();
         Self {
             shared,
             running: Arc::new(Running { task }),
@@ -236,145 +248,6 @@ impl<K: Object> Informer<K> {
     pub fn subscribe(&self) -> Subscription<K> {
         self.shared.store.subscribe()
     }
-}
-
-/// Why a watch ended.
-enum Ended {
-    /// Resume at the last revision at once.
-    Normally,
-    /// Resume after a delay.
-    Failed(String),
-    /// The revision is gone: list again.
-    Expired,
-}
-
-async fn follow<W: Object, K: Object>(api: Api<W>, options: Options, shared: Arc<Shared<K>>, object: fn(W) -> K) {
-    let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(10), options.seed);
-    loop {
-        shared.progress.send_modify(|p| p.lists_begun += 1);
-        let resource = api.resource_url();
-        match list(&api, &options, &shared, object).await {
-            Ok(mut revision) => {
-                backoff.reset();
-                watch_until_expired(&api, &options, &shared, object, &mut revision, &mut backoff).await;
-                tracing::debug!(resource, "watch revision expired, listing again");
-            }
-            Err(error) => tracing::warn!(resource, error, "list failed, retrying"),
-        }
-        tokio::time::sleep(backoff.fail()).await;
-    }
-}
-
-async fn list<W: Object, K: Object>(
-    api: &Api<W>,
-    options: &Options,
-    shared: &Shared<K>,
-    object: fn(W) -> K,
-) -> Result<String, String> {
-    let params = ListParams {
-        label_selector: (!options.labels.is_empty()).then(|| options.labels.clone()),
-        field_selector: (!options.fields.is_empty()).then(|| options.fields.clone()),
-        ..ListParams::default()
-    };
-    let listed = timeout(LIST_DEADLINE, api.list(&params))
-        .await
-        .map_err(|_| "list: deadline exceeded".to_owned())?;
-    let listed = listed.map_err(|e| describe(&e))?;
-    let revision = listed.metadata.resource_version.clone().unwrap_or_default();
-    shared.store.replace(listed.items.into_iter().map(object).collect());
-    shared.progress.send_modify(|p| {
-        p.revision = parse_revision(Some(&revision));
-        p.listed = p.lists_begun;
-    });
-    Ok(revision)
-}
-
-async fn watch_until_expired<W: Object, K: Object>(
-    api: &Api<W>,
-    options: &Options,
-    shared: &Shared<K>,
-    object: fn(W) -> K,
-    revision: &mut String,
-    backoff: &mut Backoff,
-) {
-    loop {
-        let before = revision.clone();
-        let ended = watch_once(api, options, shared, object, revision).await;
-        if before != *revision {
-            backoff.reset();
-        }
-        match ended {
-            Ended::Expired => return,
-            Ended::Normally if before != *revision => {}
-            Ended::Normally => tokio::time::sleep(backoff.fail()).await,
-            Ended::Failed(error) => {
-                tracing::debug!(resource = api.resource_url(), error, "watch ended, resuming");
-                tokio::time::sleep(backoff.fail()).await;
-            }
-        }
-    }
-}
-
-async fn watch_once<W: Object, K: Object>(
-    api: &Api<W>,
-    options: &Options,
-    shared: &Shared<K>,
-    object: fn(W) -> K,
-    revision: &mut String,
-) -> Ended {
-    let mut params = WatchParams::default().timeout(WATCH_SECONDS);
-    if !options.labels.is_empty() {
-        params = params.labels(&options.labels);
-    }
-    if !options.fields.is_empty() {
-        params = params.fields(&options.fields);
-    }
-    let mut events = match timeout(LIST_DEADLINE, Events::watch(api, &params, revision)).await {
-        Err(_) => return Ended::Failed("watch: deadline exceeded".into()),
-        Ok(Err(kube::Error::Api(status))) if status.code == 410 => return Ended::Expired,
-        Ok(Err(error)) => return Ended::Failed(describe(&error)),
-        Ok(Ok(events)) => events,
-    };
-    loop {
-        let event = match timeout(WATCH_DEADLINE, events.next::<W>()).await {
-            Err(_) => return Ended::Failed("watch: silent for too long".into()),
-            Ok(Ok(None)) => return Ended::Normally,
-            Ok(Err(error)) => return Ended::Failed(describe(&error)),
-            Ok(Ok(Some(event))) => event,
-        };
-        let seen = match event {
-            WatchEvent::Added(wire) | WatchEvent::Modified(wire) => {
-                let seen = wire.resource_version();
-                shared.store.put(object(wire));
-                seen
-            }
-            WatchEvent::Deleted(wire) => {
-                shared.store.remove(&Key::of(&wire));
-                wire.resource_version()
-            }
-            WatchEvent::Bookmark(bookmark) => Some(bookmark.metadata.resource_version),
-            WatchEvent::Error(status) if status.code == 410 => return Ended::Expired,
-            WatchEvent::Error(status) => return Ended::Failed(status.message),
-        };
-        let Some(seen) = seen.filter(|s| !s.is_empty()) else {
-            continue;
-        };
-        let number = parse_revision(Some(&seen));
-        *revision = seen;
-        shared.progress.send_modify(|p| p.revision = p.revision.max(number));
-    }
-}
-
-fn describe(error: &dyn std::error::Error) -> String {
-    let (mut text, mut next) = (error.to_string(), error.source());
-    while let Some(source) = next {
-        let more = source.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        next = source.source();
-    }
-    text
 }
 
 #[cfg(test)]

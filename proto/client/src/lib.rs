@@ -1,8 +1,8 @@
 //! API connector, informer and clock: what both the node agent and the control plane need to talk to an API server.
 //!
 //! [`connect`] makes HTTP/2 clients, [`informer`] keeps a local copy of a resource, [`clock`] is the one seam for wall time,
-//! [`blocking`] says where work that holds up a thread runs, [`tree`] keeps the code that reads objects small, [`json_text`] looks into text, [`memory`] what the
-//! allocator holds. Never interprets an object beyond its
+//! [`blocking`] says where work that holds up a thread runs, [`tree`] and [`ordered`] keep the code small that reads objects and fills
+//! maps, [`json_text`] looks into text, [`memory`] what the allocator holds. Never interprets an object beyond its
 //! metadata.
 
 pub mod backoff;
@@ -15,6 +15,7 @@ pub mod informer;
 pub mod json_text;
 pub mod memory;
 mod observe;
+pub mod ordered;
 pub mod tree;
 
 pub use backoff::Backoff;

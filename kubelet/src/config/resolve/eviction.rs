@@ -3,6 +3,7 @@
 use super::Reader;
 use crate::config::{KubeletConfiguration, duration};
 use crate::eviction::threshold::{Amount, Rules, Signal, Threshold};
+use client::ordered::CollectOrdered;
 use proto::api::quantity::Quantity;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -28,7 +29,7 @@ fn hard(written: &KubeletConfiguration, from_file: bool) -> Texts {
     };
     let merges = written.merge_default_eviction_settings.unwrap_or(false);
     match &written.eviction_hard {
-        Some(own) if merges => defaults().into_iter().chain(own.clone()).collect(),
+        Some(own) if merges => defaults().into_iter().chain(own.clone()).collect_ordered(),
         Some(own) => own.clone(),
         None if from_file || merges => defaults(),
         None => Texts::new(),

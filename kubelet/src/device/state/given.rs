@@ -3,6 +3,7 @@
 use super::Device;
 use crate::pod_object::Kind;
 use bytes::Bytes;
+use client::ordered::CollectOrdered;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Upstream's number for devices on no NUMA node.
@@ -25,7 +26,7 @@ impl Given {
             let nodes = devices.get(id).map_or(&[][..], |device| &device.nodes);
             let nodes: BTreeSet<i64> = match nodes {
                 [] => BTreeSet::from([NO_NODE]),
-                some => some.iter().copied().collect(),
+                some => some.iter().copied().collect_ordered(),
             };
             for node in nodes {
                 by_node.entry(node).or_default().push(id.clone());
@@ -36,7 +37,7 @@ impl Given {
 
     /// The devices.
     pub fn ids(&self) -> BTreeSet<String> {
-        self.by_node.values().flatten().cloned().collect()
+        self.by_node.values().flatten().cloned().collect_ordered()
     }
 }
 
@@ -85,7 +86,7 @@ impl ByPod {
     pub fn of_resource(&self, name: &str) -> BTreeSet<&str> {
         let own = self.iter().filter(|(_, _, resource, _)| *resource == name);
         own.flat_map(|(.., given)| given.by_node.values().flatten().map(String::as_str))
-            .collect()
+            .collect_ordered()
     }
 
     /// What is reserved for a container and not its own yet.
@@ -102,7 +103,7 @@ impl ByPod {
             .iter()
             .filter(|(of, in_it, resource, _)| *resource == name && (*of, *in_it) != (pod, container));
         let others = others.filter(|(of, .., given)| *of != pod || given.answer.is_some());
-        others.flat_map(|(.., given)| given.ids()).collect()
+        others.flat_map(|(.., given)| given.ids()).collect_ordered()
     }
 
     /// Puts something in, in place of what there was.

@@ -1,6 +1,7 @@
 //! Mounts that are only remembered, for tests and simulations of everything above the kernel.
 
 use super::Mounter;
+use client::ordered::Arrange;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
@@ -109,7 +110,7 @@ impl Mounter for FakeMounter {
     fn mounts_below(&self, root: &Path) -> io::Result<Vec<PathBuf>> {
         let mut points: Vec<PathBuf> =
             self.with(|table| table.keys().filter(|p| p.starts_with(root)).cloned().collect());
-        points.sort_by_key(|point| std::cmp::Reverse(point.components().count()));
+        points.arrange_by_key(|point| std::cmp::Reverse(point.components().count()));
         Ok(points)
     }
 

@@ -5,6 +5,7 @@
 
 use super::pattern::Pattern;
 use crate::config::duration;
+use client::ordered::{Arrange, CollectOrdered};
 use proto::api::names::qualified_name_error;
 use serde::Deserialize;
 use serde_json::Value;
@@ -221,7 +222,7 @@ fn files(path: &Path) -> Result<Vec<PathBuf>, ConfigError> {
     if files.is_empty() {
         return Err(ConfigError::Empty(path.to_owned()));
     }
-    files.sort();
+    files.arrange();
     Ok(files)
 }
 
@@ -420,8 +421,8 @@ fn attributes(mistakes: &mut Mistakes, written: WrittenToken, gate: bool, api_ve
         ".tokenAttributes.optionalServiceAccountAnnotationKeys",
         &optional_keys,
     );
-    let required: BTreeSet<&String> = required_keys.iter().collect();
-    let optional: BTreeSet<&String> = optional_keys.iter().collect();
+    let required: BTreeSet<&String> = required_keys.iter().collect_ordered();
+    let optional: BTreeSet<&String> = optional_keys.iter().collect_ordered();
     let both: Vec<&&String> = required.intersection(&optional).collect();
     if !both.is_empty() {
         mistakes.invalid(

@@ -4,6 +4,7 @@
 //! left alone, damaged ones are told, and go after a day.
 
 use super::{API_VERSION, Inner, RecordError, Records, VERSIONS_READ, file_name, read_bounded, wrong};
+use client::ordered::{Arrange, CollectOrdered};
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 use std::collections::BTreeSet;
@@ -57,7 +58,7 @@ impl Records {
     /// The references of records of images that are not among those `present`, last changed before `until`; damaged ones that
     /// are old are gone with this.
     pub async fn stale(&self, present: &BTreeSet<String>, until: Timestamp) -> Result<Vec<String>, RecordError> {
-        let present = present.iter().map(|reference| file_name(reference)).collect();
+        let present = present.iter().map(|reference| file_name(reference)).collect_ordered();
         self.files(move |inner| inner.stale(&present, until)).await
     }
 
@@ -174,7 +175,7 @@ fn ours(directory: &Path) -> Result<Vec<PathBuf>, RecordError> {
             _ => {}
         }
     }
-    found.sort();
+    found.arrange();
     Ok(found)
 }
 

@@ -6,6 +6,7 @@
 use super::Assignments;
 use crate::checksum::fnv32a;
 use crate::pinning::cpu_set::{CpuListError, CpuSet};
+use client::ordered::CollectOrdered;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -187,7 +188,7 @@ pub fn write(policy: &str, held: &Assignments) -> Vec<u8> {
             .collect()
     };
     let pods = held.exclusive.iter();
-    let entries: ByContainer = pods.map(|(pod, own)| (pod.clone(), of_pod(own))).collect();
+    let entries: ByContainer = pods.map(|(pod, own)| (pod.clone(), of_pod(own))).collect_ordered();
     let mut file = File {
         policy: policy.to_owned(),
         shared: held.shared.to_string(),

@@ -8,6 +8,7 @@ use super::table::{Node, Table, Tables};
 use super::{Assignments, Block};
 use crate::checksum::fnv32a;
 use crate::pinning::hint::NumaMask;
+use client::ordered::CollectOrdered;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -176,7 +177,7 @@ pub fn read(bytes: &[u8], configured: &'static str) -> Result<(Tables, Assignmen
         });
         let node = Node {
             assignments: node.number_of_assignments,
-            memory: tables.collect(),
+            memory: tables.collect_ordered(),
             cells: mask(&node.cells)?,
         };
         nodes.insert(id, node);
@@ -216,7 +217,11 @@ pub fn write(policy: &str, tables: &Tables, held: &Assignments) -> Vec<u8> {
     };
     let node = |node: &Node| FileNode {
         number_of_assignments: node.assignments,
-        memory_map: node.memory.iter().map(|(name, of)| (name.clone(), table(of))).collect(),
+        memory_map: node
+            .memory
+            .iter()
+            .map(|(name, of)| (name.clone(), table(of)))
+            .collect_ordered(),
         cells: node.cells.ids().collect(),
     };
     let block = |block: &Block| FileBlock {
@@ -231,8 +236,12 @@ pub fn write(policy: &str, tables: &Tables, held: &Assignments) -> Vec<u8> {
     };
     let mut file = File {
         policy: policy.to_owned(),
-        machine: tables.0.iter().map(|(id, of)| (*id, node(of))).collect(),
-        entries: held.0.iter().map(|(pod, own)| (pod.clone(), of_pod(own))).collect(),
+        machine: tables.0.iter().map(|(id, of)| (*id, node(of))).collect_ordered(),
+        entries: held
+            .0
+            .iter()
+            .map(|(pod, own)| (pod.clone(), of_pod(own)))
+            .collect_ordered(),
         of_pods: BTreeMap::new(),
         checksum: 0,
     };

@@ -4,6 +4,7 @@ mod memory;
 
 use super::{Place, Topology};
 use crate::pinning::cpu_set::CpuSet;
+use client::ordered::Arrange;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -93,7 +94,7 @@ pub(crate) fn node_ids(directory: &Path) -> Vec<u32> {
     let mut ids: Vec<u32> = entries
         .filter_map(|entry| entry.file_name().to_str()?.strip_prefix("node")?.parse().ok())
         .collect();
-    ids.sort_unstable();
+    ids.arrange();
     ids
 }
 

@@ -6,6 +6,7 @@ use crate::pod::memory::{Change, Stop};
 use crate::pod::operation::{Operation, StopReason};
 use crate::pod_object::{self, Kind};
 use crate::runtime::observed::ObservedPod;
+use client::ordered::CollectOrdered;
 use std::collections::BTreeSet;
 
 /// Drops what is remembered of containers that are gone, and counts the ends that were to be counted with them.
@@ -14,7 +15,7 @@ pub(super) fn forget_gone(draft: &mut Draft<'_>, observed: &ObservedPod) {
     let is_gone = |id: &&ContainerId| observed.containers.iter().all(|c| c.id != **id);
     let remembered = memory.stops.keys().chain(memory.uncounted_crashes.keys());
     let remembered = remembered.chain(&memory.interrupted);
-    let gone: BTreeSet<ContainerId> = remembered.filter(is_gone).cloned().collect();
+    let gone: BTreeSet<ContainerId> = remembered.filter(is_gone).cloned().collect_ordered();
     draft.plan.changes.extend(gone.into_iter().map(Change::Gone));
 }
 

@@ -13,6 +13,7 @@ use crate::pod_object::{self, Kind};
 use crate::probe::outcome::Kind as ProbeKind;
 use crate::reason;
 use crate::runtime::observed::{ContainerState, ObservedContainer, ObservedPod, ObservedSandbox};
+use client::ordered::CollectOrdered;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Container, Pod};
 use std::collections::BTreeSet;
@@ -102,7 +103,12 @@ impl<'o> Walk<'_, '_, 'o> {
         if self.sandbox.is_none() || ephemerals.is_empty() {
             return;
         }
-        let seen: BTreeSet<&str> = self.observed.containers.iter().map(|c| c.name.as_str()).collect();
+        let seen: BTreeSet<&str> = self
+            .observed
+            .containers
+            .iter()
+            .map(|c| c.name.as_str())
+            .collect_ordered();
         let starts = |name: &str| self.draft.is_running(&Key::Start(name.to_owned()));
         let new = ephemerals
             .iter()

@@ -5,6 +5,7 @@ use crate::cgroup::limits::{self, memory::swap_share};
 use crate::downward::{milli, value};
 use crate::pinning::Unbounded;
 use crate::pod_object;
+use client::ordered::CollectOrdered;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use proto::api::qos::{QosClass, qos_class};
@@ -95,7 +96,7 @@ fn hugepages(container: &Container, ctx: &NodeContext) -> Vec<cri::HugepageLimit
             let size = limits::hugepage_cgroup_name(name.strip_prefix("hugepages-")?)?;
             Some((size, u64::try_from(value(quantity)).unwrap_or(0)))
         })
-        .collect();
+        .collect_ordered();
     let sizes = ctx.huge_page_sizes.iter();
     sizes
         .map(|size| cri::HugepageLimit {

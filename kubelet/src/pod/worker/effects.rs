@@ -9,6 +9,7 @@ use crate::pod::memory::{PostStart, Waiting, shed};
 use crate::pod::operation::Key;
 use crate::pod_object;
 use crate::reason;
+use client::ordered::CollectOrdered;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use std::collections::BTreeSet;
@@ -61,7 +62,7 @@ impl Worker {
             Effect::Done(result) => self.done(&key, result),
             Effect::Volumes(result) => match result {
                 Ok(volumes) => {
-                    self.memory.mounted = volumes.keys().cloned().collect();
+                    self.memory.mounted = volumes.keys().cloned().collect_ordered();
                     self.volumes = Arc::new(volumes);
                     self.memory.volumes_ready = true;
                     true
@@ -193,7 +194,7 @@ impl Worker {
         let names: BTreeSet<String> = pod_object::image_volumes(pod, container)
             .into_iter()
             .map(|volume| volume.name.clone())
-            .collect();
+            .collect_ordered();
         if names.is_empty() {
             return;
         }

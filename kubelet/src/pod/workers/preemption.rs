@@ -11,6 +11,7 @@ use crate::pod::state::Cause;
 use crate::pod::worker::Kill;
 use crate::pod_object;
 use crate::reason;
+use client::ordered::CollectOrdered;
 use k8s_openapi::api::core::v1::Pod;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -122,7 +123,7 @@ impl Workers {
         self.ledger.grant(pod);
         let room = MakingRoom {
             until: Instant::now() + patience(&victims),
-            victims: victims.iter().map(|victim| pod_object::uid(victim)).collect(),
+            victims: victims.iter().map(|victim| pod_object::uid(victim)).collect_ordered(),
         };
         self.preempting.insert(uid.clone(), room);
         self.cooling.insert(uid.clone(), Instant::now() + LOOK);

@@ -16,6 +16,7 @@ use crate::pod::status;
 use crate::pod::worker::Desired;
 use crate::pod_object;
 use crate::reason::{condition, event};
+use client::ordered::{Arrange, CollectOrdered};
 use futures::FutureExt;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod};
@@ -210,7 +211,7 @@ impl Workers {
             return;
         }
         let kept = self.live.keys().chain(desired.keys());
-        let kept: BTreeSet<String> = kept.map(ToString::to_string).collect();
+        let kept: BTreeSet<String> = kept.map(ToString::to_string).collect_ordered();
         let (allocated, actuated) = (self.shared.parts.allocated.clone(), self.shared.parts.actuated.clone());
         self.resizes.keeping.spawn(
             async move {
@@ -247,7 +248,7 @@ impl Workers {
         if waiting.is_empty() || self.resizes.again.is_some_and(|again| Instant::now() < again) {
             return;
         }
-        waiting.sort_by(|(a, first), (b, second)| first.cmp(second).then_with(|| a.cmp(b)));
+        waiting.arrange_by(|(a, first), (b, second)| first.cmp(second).then_with(|| a.cmp(b)));
         if self.ledger.release_ended(has_ended) {
             self.note_freed(Freed::PodTerminated);
         }

@@ -5,6 +5,7 @@
 
 use super::files::LogFiles;
 use super::source::Source;
+use client::ordered::Arrange;
 use nix::libc;
 use std::collections::VecDeque;
 use std::fs;
@@ -68,7 +69,7 @@ fn names_aside(path: &Path) -> Vec<String> {
         is_whole.then(|| name.strip_suffix(COMPRESSED).unwrap_or(&name).to_owned())
     };
     let mut names: Vec<String> = names.filter_map(aside).collect();
-    names.sort();
+    names.arrange();
     names.dedup();
     names
 }

@@ -3,13 +3,13 @@
 //! Owns the bytes of an event that is not complete yet, and next to nothing while none comes: a process may follow a thousand
 //! resources, most of them silent. (What kube reads watches with keeps 8 KiB for each.)
 
-use super::Object;
+use super::follow::Source;
+use super::sink::{Event, Sink};
 use crate::json_text::members;
 use futures::AsyncBufReadExt;
 use futures::io::AsyncBufRead;
-use kube::api::{Api, WatchEvent, WatchParams};
+use kube::api::WatchParams;
 use kube::core::Request;
-use serde::de::DeserializeOwned;
 use std::borrow::Cow;
 use std::error::Error;
 use std::io;
@@ -30,30 +30,26 @@ impl Events {
     ///
     /// # Errors
     /// What the server answers, or why it cannot be asked.
-    pub(super) async fn watch<W: Object>(
-        api: &Api<W>,
-        params: &WatchParams,
-        revision: &str,
-    ) -> Result<Self, kube::Error> {
-        let request = Request::new(api.resource_url());
-        let request = match W::metadata_api() {
+    pub(super) async fn watch(source: &Source, params: &WatchParams, revision: &str) -> Result<Self, kube::Error> {
+        let request = Request::new(source.url.as_str());
+        let request = match source.metadata_only {
             true => request.watch_metadata(params, revision),
             false => request.watch(params, revision),
         };
         let mut request = request.map_err(kube::Error::BuildRequest)?;
         request.extensions_mut().insert("watch");
-        let lines = api.clone().into_client().request_stream(request).await?;
+        let lines = source.client.request_stream(request).await?;
         Ok(Self {
             lines: Box::pin(lines),
             line: Vec::new(),
         })
     }
 
-    /// The next event; `None` when the watch is over, be it in the middle of one.
+    /// What becomes of the next event in `sink`; `None` when the watch is over, be it in the middle of one.
     ///
     /// # Errors
     /// If the stream breaks, or has something else in it.
-    pub(super) async fn next<W: DeserializeOwned>(&mut self) -> Result<Option<WatchEvent<W>>, kube::Error> {
+    pub(super) async fn next(&mut self, sink: &dyn Sink) -> Result<Option<Event>, kube::Error> {
         match self.lines.read_until(b'\n', &mut self.line).await {
             Err(error) if !is_end(&error) => return Err(kube::Error::ReadEvents(error)),
             _ if self.line.last() != Some(&b'\n') => return Ok(None),
@@ -63,7 +59,7 @@ impl Events {
             let error = io::Error::new(io::ErrorKind::InvalidData, error);
             kube::Error::ReadEvents(error)
         })?;
-        let event = serde_json::from_str(&without_owners(text)).map_err(kube::Error::SerdeError)?;
+        let event = sink.event(&without_owners(text)).map_err(kube::Error::SerdeError)?;
         self.line.clear();
         self.line.shrink_to(KEPT_BYTES);
         Ok(Some(event))

@@ -1,6 +1,7 @@
 //! What a reader of an informer has not seen yet.
 
 use super::Key;
+use crate::ordered::Arrange;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::Notify;
@@ -70,7 +71,7 @@ impl<K> Subscription<K> {
     pub fn take(&mut self) -> Vec<Change<K>> {
         let unread = std::mem::take(&mut *self.feed.lock());
         let mut changes: Vec<_> = unread.into_values().collect();
-        changes.sort_by_key(|(order, _)| *order);
+        changes.arrange_by_key(|(order, _)| *order);
         changes.into_iter().map(|(_, change)| change).collect()
     }
 

@@ -8,6 +8,7 @@ use kube::client::Body;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
+use std::time::Duration;
 
 type Frame = Result<http_body::Frame<Bytes>, std::io::Error>;
 
@@ -21,6 +22,8 @@ struct Script {
     watches: Vec<u64>,
     expired_below: u64,
     fail_lists: usize,
+    /// Whether informers read objects by way of trees.
+    by_trees: bool,
     log: Vec<(u64, Value)>,
 }
 
@@ -118,7 +121,10 @@ impl Server {
             async move { Ok::<_, std::io::Error>(response.map(|b| b.map_err(tower::BoxError::from))) }
         });
         let client = kube::Client::new(service, "default");
-        Informer::spawn(Api::namespaced(client, "default"), Options::default())
+        match self.script().by_trees {
+            true => Informer::spawn_as_tree(Api::namespaced(client, "default"), Options::default()),
+            false => Informer::spawn(Api::namespaced(client, "default"), Options::default()),
+        }
     }
 }
 
@@ -131,7 +137,17 @@ fn value(informer: &Informer<ConfigMap>, name: &str) -> Option<String> {
 
 #[tokio::test(start_paused = true)]
 async fn lists_then_follows() {
+    list_then_follow(Server::default()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn lists_then_follows_by_way_of_trees() {
     let server = Server::default();
+    server.script().by_trees = true;
+    list_then_follow(server).await;
+}
+
+async fn list_then_follow(server: Server) {
     server.write("a", Some("1"));
     let informer = server.informer();
     informer.synced().await;
@@ -165,7 +181,17 @@ async fn resumes_after_a_cut_without_listing() {
 
 #[tokio::test(start_paused = true)]
 async fn lists_again_when_the_revision_expired_and_tells_of_deletions() {
+    list_again(Server::default()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn lists_again_by_way_of_trees() {
     let server = Server::default();
+    server.script().by_trees = true;
+    list_again(server).await;
+}
+
+async fn list_again(server: Server) {
     server.write("a", Some("1"));
     server.write("b", Some("1"));
     let informer = server.informer();

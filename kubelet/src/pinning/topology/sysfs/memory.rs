@@ -2,6 +2,7 @@
 
 use super::{TopologyError, node_ids, text};
 use crate::pinning::topology::NodeMemory;
+use client::ordered::CollectOrdered;
 use proto::api::quantity::{Format, Quantity};
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,7 +18,7 @@ pub(super) fn read(nodes: &Path) -> Result<BTreeMap<u32, NodeMemory>, TopologyEr
         };
         Ok((id, memory))
     };
-    node_ids(nodes).into_iter().map(of).collect()
+    node_ids(nodes).into_iter().map(of).collect_ordered()
 }
 
 /// `Node 0 MemTotal:       16318496 kB`, in bytes.

@@ -1,0 +1,247 @@
+//! From the text of lists and events to the objects of one kind in their store.
+//!
+//! The one part of an informer that there is for each kind, and so of little code where objects come by way of trees.
+
+use super::{Key, Object, Progress, Shared};
+use kube::core::{ObjectList, Status, WatchEvent};
+use serde::Deserialize;
+use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::Value;
+use std::fmt;
+use std::sync::Arc;
+use tokio::sync::watch;
+
+/// What an event said.
+pub(super) enum Event {
+    /// Everything up to this revision has been seen.
+    Seen(Option<String>),
+    /// The watch cannot go on.
+    Error(Box<Status>),
+}
+
+/// Where objects go.
+pub(super) trait Sink: Send + Sync {
+    /// How far the copy has come.
+    fn progress(&self) -> &watch::Sender<Progress>;
+
+    /// Holds exactly what is in the list of this text, which is of the revision returned.
+    ///
+    /// # Errors
+    /// If it is no list of such objects; nothing has changed then.
+    fn replace(&self, list: &str) -> Result<String, serde_json::Error>;
+
+    /// Does what the event of this text says.
+    ///
+    /// # Errors
+    /// If it is no event of such an object; nothing has changed then.
+    fn event(&self, text: &str) -> Result<Event, serde_json::Error>;
+}
+
+impl<K: Object> Shared<K> {
+    fn put(&self, object: K) -> Event {
+        let seen = object.meta().resource_version.clone();
+        self.store.put(object);
+        Event::Seen(seen)
+    }
+
+    fn remove(&self, object: &K) -> Event {
+        self.store.remove(&Key::of(object));
+        Event::Seen(object.meta().resource_version.clone())
+    }
+}
+
+/// Objects read straight from the text.
+pub(super) struct Plain<K>(pub(super) Arc<Shared<K>>);
+
+impl<K: Object> Sink for Plain<K> {
+    fn progress(&self) -> &watch::Sender<Progress> {
+        &self.0.progress
+    }
+
+    fn replace(&self, list: &str) -> Result<String, serde_json::Error> {
+        let list: ObjectList<K> = serde_json::from_str(list)?;
+        self.0.store.replace(list.items);
+        Ok(list.metadata.resource_version.unwrap_or_default())
+    }
+
+    fn event(&self, text: &str) -> Result<Event, serde_json::Error> {
+        Ok(match serde_json::from_str(text)? {
+            WatchEvent::Added(object) | WatchEvent::Modified(object) => self.0.put(object),
+            WatchEvent::Deleted(object) => self.0.remove(&object),
+            WatchEvent::Bookmark(bookmark) => Event::Seen(Some(bookmark.metadata.resource_version)),
+            WatchEvent::Error(status) => Event::Error(status),
+        })
+    }
+}
+
+/// Objects read by way of a tree, one after the other: see [`crate::tree`].
+pub(super) struct Trees<K> {
+    pub(super) shared: Arc<Shared<K>>,
+    /// What is kept of an object.
+    pub(super) trim: fn(K) -> K,
+}
+
+impl<K: Object> Sink for Trees<K> {
+    fn progress(&self) -> &watch::Sender<Progress> {
+        &self.shared.progress
+    }
+
+    fn replace(&self, list: &str) -> Result<String, serde_json::Error> {
+        let mut objects = Vec::new();
+        let revision = read_list(list, &mut |tree| {
+            objects.push((self.trim)(serde_json::from_value(tree)?));
+            Ok(())
+        })?;
+        self.shared.store.replace(objects);
+        Ok(revision)
+    }
+
+    fn event(&self, text: &str) -> Result<Event, serde_json::Error> {
+        Ok(match read_event(text)? {
+            WatchEvent::Added(tree) | WatchEvent::Modified(tree) => {
+                self.shared.put((self.trim)(serde_json::from_value(tree)?))
+            }
+            WatchEvent::Deleted(tree) => self.shared.remove(&serde_json::from_value(tree)?),
+            WatchEvent::Bookmark(bookmark) => Event::Seen(Some(bookmark.metadata.resource_version)),
+            WatchEvent::Error(status) => Event::Error(status),
+        })
+    }
+}
+
+fn read_event(text: &str) -> Result<WatchEvent<Value>, serde_json::Error> {
+    serde_json::from_str(text)
+}
+
+/// Takes each object of a list, so that no more than one of them is a tree at a time.
+type Take<'a> = dyn FnMut(Value) -> Result<(), serde_json::Error> + 'a;
+
+/// Gives the objects of a list to `take`; the list's revision.
+fn read_list(text: &str, take: &mut Take) -> Result<String, serde_json::Error> {
+    let mut reader = serde_json::Deserializer::from_str(text);
+    let revision = reader.deserialize_map(List(take))?;
+    reader.end()?;
+    Ok(revision)
+}
+
+/// Of a list's metadata, what is needed.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Metadata {
+    #[serde(rename = "resourceVersion")]
+    resource_version: Option<String>,
+}
+
+struct List<'a, 'b>(&'a mut Take<'b>);
+
+impl<'de> Visitor<'de> for List<'_, '_> {
+    type Value = String;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of objects")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<String, A::Error> {
+        let (mut revision, mut listed) = (None, false);
+        while let Some(name) = members.next_key::<String>()? {
+            match name.as_str() {
+                "metadata" => revision = members.next_value::<Metadata>()?.resource_version,
+                "items" => {
+                    members.next_value_seed(Items(self.0))?;
+                    listed = true;
+                }
+                _ => drop(members.next_value::<IgnoredAny>()?),
+            }
+        }
+        match listed {
+            true => Ok(revision.unwrap_or_default()),
+            false => Err(A::Error::missing_field("items")),
+        }
+    }
+}
+
+struct Items<'a, 'b>(&'a mut Take<'b>);
+
+impl<'de> DeserializeSeed<'de> for Items<'_, '_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Items<'_, '_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a sequence")
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        // Go writes a list of nothing as null.
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
+        while let Some(tree) = items.next_element()? {
+            (self.0)(tree).map_err(A::Error::custom)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn read(text: &str) -> Result<(String, Vec<Value>), String> {
+        let mut taken = Vec::new();
+        let revision = read_list(text, &mut |tree| {
+            taken.push(tree);
+            Ok(())
+        });
+        revision.map(|revision| (revision, taken)).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn a_list_may_have_its_members_in_any_order() {
+        let whole = |objects: &[i32]| Ok(("7".to_owned(), objects.iter().map(|n| json!(n)).collect()));
+        for (text, expected) in [
+            (
+                r#"{"kind":"L","metadata":{"resourceVersion":"7","x":[]},"items":[1,2]}"#,
+                whole(&[1, 2]),
+            ),
+            (
+                r#"{"items":[2],"apiVersion":"v1","metadata":{"resourceVersion":"7"}}"#,
+                whole(&[2]),
+            ),
+            (r#"{"items":null,"metadata":{"resourceVersion":"7"}}"#, whole(&[])),
+            (r#"{"items":[]}"#, Ok((String::new(), Vec::new()))),
+        ] {
+            assert_eq!(read(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_list_is_refused() {
+        for (text, why) in [
+            ("{}", "missing field `items`"),
+            (r#"{"items":{}}"#, "expected a sequence"),
+            (r#"{"items":[]} x"#, "trailing characters"),
+            (r#"{"items":["#, "EOF"),
+            (
+                r#"{"items":[],"metadata":{"resourceVersion":7}}"#,
+                "invalid type: integer `7`",
+            ),
+            ("[]", "expected a list of objects"),
+            ("busy", "expected value"),
+        ] {
+            let error = read(text).unwrap_err();
+            assert!(error.contains(why), "{text}: {error}");
+        }
+        let refused = read_list(r#"{"items":[1]}"#, &mut |_| {
+            Err(serde_json::Error::custom("not this one"))
+        });
+        assert!(refused.unwrap_err().to_string().contains("not this one"));
+    }
+}
