@@ -254,7 +254,10 @@ impl Starter {
             used: Mutex::default(),
         };
         self.start("service-cidr-controller", ranges);
-        let balancers = load_balancer::LoadBalancers { informers: of() };
+        let balancers = load_balancer::LoadBalancers {
+            informers: of(),
+            rivals: Arc::default(),
+        };
         self.start("service-lb-controller", balancers);
     }
 
