@@ -8,6 +8,7 @@
 use super::harness::{Controller, Wiring};
 use super::informers::Informers;
 use super::write::{self, Plan, Write};
+use crate::resource::service::NodePorts;
 use claims::{Claim, Clash, Port, Rivals, clashes};
 use client::Key;
 use k8s_openapi::api::core::v1::{LoadBalancerIngress, LoadBalancerStatus, Node, PortStatus, Service, ServiceSpec};
@@ -32,8 +33,6 @@ const MOST: usize = 32;
 const KEPT: [i32; 13] = [
     22, 53, 2379, 2380, 4789, 6443, 8472, 10248, 10249, 10250, 10256, 10257, 10259,
 ];
-/// Node ports, which Services have already.
-const NODE_PORTS: std::ops::RangeInclusive<i32> = 30_000..=32_767;
 
 /// The controller. Its keys are Services.
 pub struct LoadBalancers {
@@ -41,6 +40,8 @@ pub struct LoadBalancers {
     pub informers: Informers,
     /// Who shares ports with whom; as changes tell it.
     pub rivals: Arc<Mutex<Rivals>>,
+    /// Ports that Services have already, one way or the other.
+    pub node_ports: NodePorts,
 }
 
 fn spec(service: &Service) -> Option<&ServiceSpec> {
@@ -150,10 +151,11 @@ impl Controller for LoadBalancers {
         let rivals = lock(&self.rivals).of(key);
         let claim = |service: Arc<Service>| {
             let wants = wanted(&service, &nodes, &self.slices(&service));
-            claim(&service, &wants)
+            claim(&service, &wants, self.node_ports)
         };
         let claims: Vec<Claim> = rivals.iter().filter_map(|key| self.balanced(key)).map(claim).collect();
-        plan(&service, &wanted(&service, &nodes, &self.slices(&service)), &claims)
+        let wants = wanted(&service, &nodes, &self.slices(&service));
+        plan(&service, &wants, &claims, self.node_ports)
     }
 }
 
@@ -206,8 +208,8 @@ fn held(service: &Service) -> BTreeMap<IpAddr, BTreeSet<Port>> {
 }
 
 /// What a Service has and wants, where it is to be served at `wants`.
-pub fn claim(service: &Service, wants: &[IpAddr]) -> Claim {
-    let is_out = !is_wanted(service) || kept(service).is_some();
+pub fn claim(service: &Service, wants: &[IpAddr], node_ports: NodePorts) -> Claim {
+    let is_out = !is_wanted(service) || kept(service, node_ports).is_some();
     Claim {
         key: Key::of(service),
         created: service.metadata.creation_timestamp.as_ref().map(|time| time.0),
@@ -218,8 +220,9 @@ pub fn claim(service: &Service, wants: &[IpAddr]) -> Claim {
 }
 
 /// A port of the Service that nodes need themselves.
-fn kept(service: &Service) -> Option<Port> {
-    let is_kept = |(port, _): &Port| KEPT.contains(port) || NODE_PORTS.contains(port);
+fn kept(service: &Service, node_ports: NodePorts) -> Option<Port> {
+    let is_node_port = |port: i32| u16::try_from(port).is_ok_and(|port| node_ports.contains(port));
+    let is_kept = |(port, _): &Port| KEPT.contains(port) || is_node_port(*port);
     ports(service).into_iter().find(is_kept)
 }
 
@@ -279,8 +282,8 @@ fn ingress(
 }
 
 /// Why the Service is not served at each address it wants.
-fn why(service: &Service, kept_from: &BTreeMap<IpAddr, Vec<Clash>>) -> Option<String> {
-    if let Some((port, protocol)) = kept(service) {
+fn why(kept: Option<Port>, kept_from: &BTreeMap<IpAddr, Vec<Clash>>) -> Option<String> {
+    if let Some((port, protocol)) = kept {
         return Some(format!("port {port}/{protocol} is kept for nodes"));
     }
     let mut where_: BTreeMap<&Clash, Vec<String>> = BTreeMap::new();
@@ -308,19 +311,20 @@ fn shown(service: &Service) -> &[LoadBalancerIngress] {
 }
 
 /// What a Service wants that is balanced, or was. `claims` are its own and those of all it shares ports with.
-pub fn plan(service: &Service, wants: &[IpAddr], claims: &[Claim]) -> Plan {
+pub fn plan(service: &Service, wants: &[IpAddr], claims: &[Claim], node_ports: NodePorts) -> Plan {
     let event = |kind, reason, text: &str| write::event(&write::SERVICES, service, kind, reason, text);
     if !is_wanted(service) {
         let gone = event("Normal", "DeletedLoadBalancer", "Deleted load balancer");
         return Plan::of(vec![change(service, Vec::new(), false).success(gone)]);
     }
     let kept_from = clashes(&Key::of(service), claims);
-    let wanted = match kept(service) {
+    let kept = kept(service, node_ports);
+    let wanted = match kept {
         None => ingress(&ports(service), wants, &kept_from),
         Some(_) => Vec::new(),
     };
     let mut plan = Plan::default();
-    let why = why(service, &kept_from);
+    let why = why(kept, &kept_from);
     if let Some(why) = &why {
         let text = format!("Error syncing load balancer: failed to ensure load balancer: {why}");
         plan.events.push(event("Warning", "SyncLoadBalancerFailed", &text));

@@ -67,8 +67,10 @@ fn nodes_that_take_traffic_lend_their_addresses() {
 fn planned(service: &Service, others: &[&Service], nodes: &[Arc<Node>]) -> Plan {
     let wants = |service: &Service| wanted(service, nodes, &[]);
     let all = others.iter().copied().chain([service]);
-    let claims: Vec<Claim> = all.map(|service| claim(service, &wants(service))).collect();
-    plan(service, &wants(service), &claims)
+    let claims: Vec<Claim> = all
+        .map(|service| claim(service, &wants(service), NodePorts::default()))
+        .collect();
+    plan(service, &wants(service), &claims, NodePorts::default())
 }
 
 #[test]
@@ -85,7 +87,9 @@ fn ports_of_nodes_are_nobodys() {
         );
         assert_eq!(shown(&written(&refused)), []);
         assert_eq!(
-            claim(&service, &[[192, 0, 2, 1].into()]).wants.len(),
+            claim(&service, &[[192, 0, 2, 1].into()], NodePorts::default())
+                .wants
+                .len(),
             0,
             "it holds nobody back"
         );
@@ -129,7 +133,12 @@ fn a_port_in_use_is_told_and_the_other_addresses_are_had() {
 #[test]
 fn what_is_held_is_what_the_status_shows() {
     let status = |ingress: Value| json!({"status": {"loadBalancer": {"ingress": [ingress]}}});
-    let of = |ingress: Value| claim(&service("s", status(ingress)), &[]).has.into_values().next();
+    let of = |ingress: Value| {
+        claim(&service("s", status(ingress)), &[], NodePorts::default())
+            .has
+            .into_values()
+            .next()
+    };
     let web = BTreeSet::from([(80, "TCP".to_owned())]);
     assert_eq!(of(json!({"ip": "192.0.2.1"})), Some(web));
     let other = json!({"ip": "192.0.2.1", "ports": [{"port": 443, "protocol": "UDP"}]});

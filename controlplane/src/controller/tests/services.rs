@@ -88,6 +88,7 @@ async fn a_load_balancer_shows_addresses_of_nodes_where_that_is_on() {
         authority: None,
         selection: Selection::parse(&["service-lb-controller".to_owned()]).unwrap(),
         rates: Default::default(),
+        options: Default::default(),
         metrics: Arc::default(),
         shutdown: world.shutdown.clone(),
     })
