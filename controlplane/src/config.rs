@@ -115,6 +115,7 @@ impl Config {
         let issuers = read.all_urls("service-account-issuer", DEFAULT_ISSUER);
         let audiences = read.list("api-audiences").unwrap_or_else(|| issuers.clone());
         let node_authorizer = read.authorization_mode();
+        let controllers = read.controllers();
         let config = Self {
             components,
             alone,
@@ -136,8 +137,8 @@ impl Config {
                 node_authorizer,
                 kubelet_ca_file: read.path("kubelet-certificate-authority"),
             },
-            admission: read.admission(),
-            controllers: read.controllers(),
+            admission: read.admission(controllers.options.node_ports),
+            controllers,
             scheduler_file: read.path("config"),
             audit: read.audit(),
             encryption: read.encryption(),

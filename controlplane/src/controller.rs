@@ -50,6 +50,7 @@ pub mod write;
 
 use crate::metrics::Metrics;
 use crate::pki::authority::Authority;
+use crate::resource::service::NodePorts;
 use event::Recorder;
 use harness::{Controller, Environment};
 use informers::Informers;
@@ -57,6 +58,25 @@ use selection::Selection;
 
 /// Gives each controller, by its name, the client that is it.
 pub type ClientFor = Arc<dyn Fn(&str) -> kube::Client + Send + Sync>;
+
+/// Bounds of some controllers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Ports of nodes that Services have: no other Service is balanced to one of them.
+    pub node_ports: NodePorts,
+    /// Addresses of one subset of Endpoints that are mirrored.
+    pub mirrored_addresses: usize,
+}
+
+impl Default for Options {
+    /// Upstream's.
+    fn default() -> Self {
+        Self {
+            node_ports: NodePorts::default(),
+            mirrored_addresses: 1000,
+        }
+    }
+}
 
 /// What the controllers need from their process.
 #[derive(Clone)]
@@ -79,6 +99,8 @@ pub struct ControllerContext {
     pub selection: Selection,
     /// How fast nodes that fell silent lose their pods.
     pub rates: node_lifecycle::Rates,
+    /// Bounds of some of them.
+    pub options: Options,
     /// Where work queues are counted.
     pub metrics: Arc<Metrics>,
     /// Ends all controllers.
@@ -243,18 +265,29 @@ impl Starter {
 
     fn start_endpoints(&mut self, informers: &Informers) {
         let of = || informers.clone();
-        let slices = endpoint::slice::EndpointSlices { informers: of() };
+        let slices = endpoint::slice::EndpointSlices {
+            informers: of(),
+            hinted: Mutex::default(),
+        };
         self.start("endpointslice-controller", slices);
         let endpoints = endpoint::legacy::LegacyEndpoints { informers: of() };
         self.start("endpoints-controller", endpoints);
-        let mirror = endpoint::mirror::Mirror { informers: of() };
+        let mirror = endpoint::mirror::Mirror {
+            informers: of(),
+            most: self.context.options.mirrored_addresses,
+            skipped: self.context.metrics.mirroring_skipped(),
+        };
         self.start("endpointslice-mirroring-controller", mirror);
         let ranges = service_cidr::ServiceCidrs {
             informers: of(),
             used: Mutex::default(),
         };
         self.start("service-cidr-controller", ranges);
-        let balancers = load_balancer::LoadBalancers { informers: of() };
+        let balancers = load_balancer::LoadBalancers {
+            informers: of(),
+            rivals: Arc::default(),
+            node_ports: self.context.options.node_ports,
+        };
         self.start("service-lb-controller", balancers);
     }
 

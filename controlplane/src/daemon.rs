@@ -478,6 +478,7 @@ fn spawn_clients(
             authority: Some(Arc::clone(&pki.authority)),
             selection: config.controllers.selection.clone(),
             rates: config.controllers.rates,
+            options: config.controllers.options,
             metrics: Arc::clone(server.metrics()),
             shutdown: shutdown.clone(),
         });

@@ -70,6 +70,7 @@ pub struct Metrics {
     scrapes: Family<Scrape, Counter>,
     scrape_durations: Histogram,
     leading: Family<LeaseName, Gauge>,
+    mirroring_skipped: Histogram,
 }
 
 impl Default for Metrics {
@@ -87,6 +88,7 @@ impl Default for Metrics {
             preemptions: Counter::default(),
             victims: Histogram::new(exponential_buckets(1.0, 2.0, 7)),
             leading: Family::default(),
+            mirroring_skipped: Histogram::new(exponential_buckets(2.0, 2.0, 15)),
             scrapes: Family::default(),
             scrape_durations: Histogram::new([0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0]),
         }
@@ -135,6 +137,11 @@ impl Metrics {
     pub fn leading(&self, lease: &str) -> Gauge {
         let name = lease.to_owned();
         self.leading.get_or_create(&LeaseName { name }).clone()
+    }
+
+    /// Addresses that a look at Endpoints left out of their EndpointSlices.
+    pub fn mirroring_skipped(&self) -> Histogram {
+        self.mirroring_skipped.clone()
     }
 
     /// Counts one question to a kubelet about what its node and pods use.
@@ -201,6 +208,11 @@ impl Metrics {
             self.leading.clone(),
         );
         registry.register(
+            "endpoint_slice_mirroring_controller_addresses_skipped_per_sync",
+            "Number of addresses skipped on each Endpoints sync due to being invalid or exceeding MaxEndpointsPerSubset",
+            self.mirroring_skipped.clone(),
+        );
+        registry.register(
             "metrics_server_kubelet_request",
             "Number of requests sent to Kubelet API",
             self.scrapes.clone(),
@@ -247,6 +259,7 @@ mod tests {
         queue.work.observe(0.5);
         metrics.scheduled("default-scheduler", "scheduled", Duration::from_millis(3));
         metrics.pending("active", 2);
+        metrics.mirroring_skipped().observe(3.0);
         let request = Request {
             verb: "LIST",
             resource: "pods".into(),
@@ -265,6 +278,7 @@ mod tests {
             "workqueue_work_duration_seconds_count{name=\"deployment-controller\"} 1",
             "scheduler_schedule_attempts_total{profile=\"default-scheduler\",result=\"scheduled\"} 1",
             "scheduler_pending_pods{queue=\"active\"} 2",
+            "endpoint_slice_mirroring_controller_addresses_skipped_per_sync_count 1",
             "apiserver_request_total{code=\"200\",component=\"apiserver\",dry_run=\"\",group=\"\",resource=\"pods\",\
              scope=\"namespace\",subresource=\"\",verb=\"LIST\",version=\"v1\"} 1",
         ] {

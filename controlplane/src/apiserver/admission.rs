@@ -26,6 +26,7 @@ use crate::config::AdmissionConfig;
 use crate::resource::Kind;
 use crate::resource::service::Ranges;
 use futures::StreamExt;
+use prometheus_client::registry::Registry;
 use proto::api::names::random_suffix;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -97,10 +98,15 @@ impl Admission {
     pub fn new(authz: Arc<Authz>, services: Ranges, config: AdmissionConfig, seed: u64) -> Self {
         Self {
             authz,
-            services: service_address::Allocator::new(services),
+            services: service_address::Allocator::new(services, config.node_ports),
             config,
             rng: Mutex::new(StdRng::seed_from_u64(seed)),
         }
+    }
+
+    /// Adds what the allocation of addresses and ports counted to `registry`.
+    pub fn register(&self, reader: &Reader, registry: &mut Registry) {
+        self.services.register(reader, registry);
     }
 
     /// Runs the mutating plugins on a new or changed object, before it is validated.

@@ -11,6 +11,7 @@ use crate::apiserver::status::ApiError;
 use crate::apiserver::user::User;
 use async_trait::async_trait;
 use http::{Request, Response};
+use prometheus_client::registry::Registry;
 use rustls_pki_types::CertificateDer;
 use serde_json::Value;
 use std::sync::Arc;
@@ -90,6 +91,13 @@ pub trait Gate: Send + Sync + 'static {
     /// Whether writes are charged to ResourceQuotas.
     fn enforces_quota(&self) -> bool {
         self.beneath().is_some_and(Gate::enforces_quota)
+    }
+
+    /// Adds what the chain counts to `registry`.
+    fn register(&self, reader: &Reader, registry: &mut Registry) {
+        if let Some(gate) = self.beneath() {
+            gate.register(reader, registry);
+        }
     }
 
     /// Where requests are written down, if they are.

@@ -16,6 +16,7 @@ use super::user::User;
 use super::{ApiServer, Body, Reader, reply};
 use async_trait::async_trait;
 use http::{Request, Response};
+use prometheus_client::registry::Registry;
 use rustls_pki_types::CertificateDer;
 use serde_json::Value;
 use std::sync::Arc;
@@ -83,6 +84,10 @@ impl Gate for HandlerChain {
         reader: &Reader,
     ) -> Result<(), ApiError> {
         self.admission.validate(attributes, object, old, reader).await
+    }
+
+    fn register(&self, reader: &Reader, registry: &mut Registry) {
+        self.admission.register(reader, registry);
     }
 
     fn enforces_quota(&self) -> bool {

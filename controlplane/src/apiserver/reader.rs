@@ -80,14 +80,8 @@ impl Reader {
     }
 
     /// All objects of a resource by storage key, as one snapshot; differences between two snapshots are cheap to find.
-    pub(super) fn objects(&self, group: &str, resource: &str) -> Option<OrdMap<Arc<str>, Arc<Stored>>> {
+    pub(crate) fn objects(&self, group: &str, resource: &str) -> Option<OrdMap<Arc<str>, Arc<Stored>>> {
         self.snapshot(group, resource).map(|(_, snapshot)| snapshot.objects)
-    }
-
-    /// All objects of a resource with their keys, unparsed.
-    pub(crate) fn whole(&self, group: &str, resource: &str) -> Vec<(Arc<str>, Arc<Stored>)> {
-        let objects = self.objects(group, resource).unwrap_or_default();
-        objects.into_iter().collect()
     }
 
     /// The revision of the resource's last change seen; moves only when the resource changes, so that an index built from

@@ -1,8 +1,9 @@
 //! Repairs what IPAddress objects say of Services: each ClusterIP has one, and none is left of a Service that is gone (contract §12;
 //! upstream's ipallocator-repair-controller, whose events these are). Looks again whenever Services, IPAddresses or ServiceCIDRs changed.
 //!
-//! [`plan`] decides, and is pure; the rest reads memory and writes as the API server. That two Services never get one address does not rest
-//! on this (`apiserver::admission`).
+//! [`plan`] decides, and is pure; the rest reads memory and writes as the API server. Those who write Services are held up while two
+//! snapshots are taken, whatever there is in them: what differs is read afterwards ([`parsed`]). That two Services never get one address
+//! does not rest on this (`apiserver::admission`).
 
 use super::{LOOK, apiserver};
 use crate::apiserver::ApiServer;
@@ -12,20 +13,34 @@ use crate::resource::field::text;
 use crate::resource::service::{Ranges, held_addresses, held_ports};
 use crate::store::Revision;
 use jiff::Timestamp;
+use parsed::{Objects, Parsed};
 use plan::{Action, Address, Held, Plan};
 use serde_json::Value;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
+mod parsed;
 mod plan;
 
 const NETWORKING: &str = "networking.k8s.io";
 /// Writes of one look; the rest follows with the next, at once.
 const AT_ONCE: usize = 256;
 
-/// What was read of Services, by key: parsed once for each revision.
-type Known = HashMap<Arc<str>, (Revision, Arc<Held>)>;
+/// What was read, of Services and of IPAddresses.
+struct Known {
+    services: Parsed<Held>,
+    addresses: Parsed<Address>,
+}
+
+impl Known {
+    fn new() -> Self {
+        Self {
+            services: Parsed::new(|stored| Some(held(&stored.tree()))),
+            addresses: Parsed::new(|stored| Address::read(&stored.tree(), stored.revision)),
+        }
+    }
+}
 
 /// Repairs until shutdown.
 pub async fn keep(server: ApiServer, ranges: Ranges, shutdown: CancellationToken) {
@@ -42,9 +57,13 @@ pub async fn keep(server: ApiServer, ranges: Ranges, shutdown: CancellationToken
         let now = server.now();
         let state = revisions(&server);
         if seen != Some(state) || due.is_some_and(|due| now >= due) {
-            let at_rest = server.services_at_rest().await;
-            let plan = look(&server, &ranges, &mut known, now);
-            drop(at_rest);
+            let (services, addresses) = snapshots(&server).await;
+            let plan = plan::plan(
+                &known.services.follow(services),
+                &known.addresses.follow(addresses),
+                &plan::ranges(&ranges, &server.reader().list(NETWORKING, "servicecidrs", "")),
+                now,
+            );
             due = plan.again_at;
             tell(&recorder, &plan, &mut told);
             let is_whole = plan.actions.len() <= AT_ONCE;
@@ -73,27 +92,12 @@ fn revisions(server: &ApiServer) -> [Revision; 3] {
     ]
 }
 
-fn look(server: &ApiServer, ranges: &Ranges, known: &mut Known, now: Timestamp) -> Plan {
+/// Services and IPAddresses as they fit together.
+async fn snapshots(server: &ApiServer) -> (Objects, Objects) {
     let reader = server.reader();
-    let mut services = Vec::new();
-    let mut present = Known::new();
-    for (key, stored) in reader.whole("", "services") {
-        let held = match known.get(&key) {
-            Some((revision, held)) if *revision == stored.revision => Arc::clone(held),
-            _ => Arc::new(held(&stored.tree())),
-        };
-        present.insert(key, (stored.revision, Arc::clone(&held)));
-        services.push(held);
-    }
-    *known = present;
-    let addresses: Vec<Address> = reader
-        .whole(NETWORKING, "ipaddresses")
-        .into_iter()
-        .filter_map(|(_, stored)| Address::read(&stored.tree(), stored.revision))
-        .collect();
-    let cidrs = reader.list(NETWORKING, "servicecidrs", "");
-    let all = plan::ranges(ranges, &cidrs);
-    plan::plan(&services, &addresses, &all, now)
+    let of = |group, resource| reader.objects(group, resource).unwrap_or_default();
+    let _at_rest = server.services_at_rest().await;
+    (of("", "services"), of(NETWORKING, "ipaddresses"))
 }
 
 fn held(service: &Value) -> Held {

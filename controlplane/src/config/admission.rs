@@ -1,6 +1,7 @@
 //! The flags that choose admission plugins (control-plane contract §7). Pure.
 
 use super::Reader;
+use crate::resource::service::NodePorts;
 
 const ENABLE: &str = "enable-admission-plugins";
 const DISABLE: &str = "disable-admission-plugins";
@@ -64,11 +65,13 @@ pub struct AdmissionConfig {
     pub without_limit_ranger: bool,
     /// Whether ResourceQuotas are not obeyed (ResourceQuota left out).
     pub without_resource_quota: bool,
+    /// The range Services get node ports of.
+    pub node_ports: NodePorts,
 }
 
 impl Reader<'_> {
-    /// The plugins chosen by `--enable-admission-plugins` and `--disable-admission-plugins`.
-    pub(super) fn admission(&mut self) -> AdmissionConfig {
+    /// The plugins chosen by `--enable-admission-plugins` and `--disable-admission-plugins`, and the range of node ports.
+    pub(super) fn admission(&mut self, node_ports: NodePorts) -> AdmissionConfig {
         let enabled = self.list(ENABLE).unwrap_or_default();
         let disabled = self.list(DISABLE).unwrap_or_default();
         for (flag, names) in [(ENABLE, &enabled), (DISABLE, &disabled)] {
@@ -98,6 +101,7 @@ impl Reader<'_> {
             deny_service_external_ips: enabled.iter().any(|name| name == DENY_EXTERNAL_IPS),
             without_limit_ranger: disabled.iter().any(|name| name == LIMIT_RANGER),
             without_resource_quota: disabled.iter().any(|name| name == RESOURCE_QUOTA),
+            node_ports,
         }
     }
 }

@@ -51,6 +51,8 @@ enum ReadBy {
     ApiServer,
     Scheduler,
     Controllers,
+    /// The API server and controllers.
+    ApiServerAndControllers,
     /// Scheduler or controllers that run without the API server.
     Alone,
     /// Controllers that run without the API server.
@@ -71,6 +73,7 @@ fn read_by(flag: &str) -> ReadBy {
         "cluster-cidr"
         | "controllers"
         | "large-cluster-size-threshold"
+        | "mirroring-max-endpoints-per-subset"
         | "node-eviction-rate"
         | "secondary-node-eviction-rate"
         | "unhealthy-zone-threshold" => ReadBy::Controllers,
@@ -78,6 +81,7 @@ fn read_by(flag: &str) -> ReadBy {
         | "cluster-signing-key-file"
         | "root-ca-file"
         | "use-service-account-credentials" => ReadBy::ControllersAlone,
+        "service-node-port-range" => ReadBy::ApiServerAndControllers,
         "kubeconfig" => ReadBy::Alone,
         flag if flag.starts_with("leader-elect") => ReadBy::Alone,
         _ => ReadBy::ApiServer,
@@ -89,6 +93,9 @@ impl ReadBy {
     fn refusal(self, runs: Components) -> Option<&'static str> {
         match self {
             Self::ApiServer if !runs.apiserver => Some("only the API server reads it"),
+            Self::ApiServerAndControllers if !runs.apiserver && !runs.controllers => {
+                Some("only the API server and the controllers read it")
+            }
             Self::Scheduler if !runs.scheduler => Some("only the scheduler reads it"),
             Self::Controllers if !runs.controllers => Some("only the controllers read it"),
             Self::ControllersAlone if runs.apiserver || !runs.controllers => {

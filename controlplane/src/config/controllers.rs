@@ -1,6 +1,7 @@
 //! The flags of the controllers (control-plane contract §12). Pure.
 
 use super::Reader;
+use crate::controller::Options;
 use crate::controller::node_lifecycle::Rates;
 use crate::controller::selection::{self, Selection};
 
@@ -11,6 +12,8 @@ pub struct ControllersConfig {
     pub selection: Selection,
     /// How fast silent nodes lose their pods.
     pub rates: Rates,
+    /// Bounds of some of them.
+    pub options: Options,
 }
 
 impl Reader<'_> {
@@ -26,7 +29,24 @@ impl Reader<'_> {
                 unhealthy_zone: self.number(zone, default.unhealthy_zone, 1.0),
                 large_cluster_nodes: self.parse("large-cluster-size-threshold", default.large_cluster_nodes),
             },
+            options: Options {
+                node_ports: self.parse("service-node-port-range", Options::default().node_ports),
+                mirrored_addresses: self.mirrored(),
+            },
         }
+    }
+
+    fn mirrored(&mut self) -> usize {
+        let (flag, default) = (
+            "mirroring-max-endpoints-per-subset",
+            Options::default().mirrored_addresses,
+        );
+        let number = self.parse(flag, default);
+        if (1..=default).contains(&number) {
+            return number;
+        }
+        self.wrong(flag, &number.to_string(), format!("must be between 1 and {default}"));
+        default
     }
 
     fn selection(&mut self) -> Selection {
@@ -75,6 +95,8 @@ mod tests {
             "--secondary-node-eviction-rate=0",
             "--unhealthy-zone-threshold=1",
             "--large-cluster-size-threshold=7",
+            "--mirroring-max-endpoints-per-subset=10",
+            "--service-node-port-range=8000+9",
         ];
         let read = resolve(&words).unwrap();
         assert_eq!(read.selection.off().collect::<Vec<_>>(), ["namespace-controller"]);
@@ -85,6 +107,10 @@ mod tests {
             large_cluster_nodes: 7,
         };
         assert_eq!(read.rates, rates);
+        assert_eq!(
+            (read.options.mirrored_addresses, read.options.node_ports.to_string()),
+            (10, "8000-8009".to_owned())
+        );
     }
 
     #[test]
@@ -95,6 +121,8 @@ mod tests {
             "--secondary-node-eviction-rate=NaN",
             "--unhealthy-zone-threshold=1.1",
             "--large-cluster-size-threshold=many",
+            "--mirroring-max-endpoints-per-subset=1001",
+            "--service-node-port-range=9-8",
         ];
         let mistakes = resolve(&words).unwrap_err();
         let expected = [
@@ -103,6 +131,8 @@ mod tests {
             "invalid argument \"NaN\" for \"--secondary-node-eviction-rate\" flag: must be 0 or more",
             "invalid argument \"1.1\" for \"--unhealthy-zone-threshold\" flag: must be between 0 and 1",
             "invalid argument \"many\" for \"--large-cluster-size-threshold\" flag: invalid digit found in string",
+            "invalid argument \"9-8\" for \"--service-node-port-range\" flag: end port cannot be less than start port: 9-8",
+            "invalid argument \"1001\" for \"--mirroring-max-endpoints-per-subset\" flag: must be between 1 and 1000",
         ];
         assert_eq!(mistakes, expected);
     }

@@ -200,6 +200,11 @@ const FLAGS: &[(&str, Takes, &str)] = &[
         "pause between two looks at the lease (2s)",
     ),
     (
+        "mirroring-max-endpoints-per-subset",
+        Takes::Value,
+        "addresses of a subset of Endpoints that are mirrored to an EndpointSlice, 1 to 1000 (1000)",
+    ),
+    (
         "node-eviction-rate",
         Takes::Value,
         "silent nodes a second of a zone that lose their pods (0.1)",
@@ -233,6 +238,11 @@ const FLAGS: &[(&str, Takes, &str)] = &[
         "service-cluster-ip-range",
         Takes::Value,
         "range of Service addresses, or one of each family with a comma between (10.96.0.0/16)",
+    ),
+    (
+        "service-node-port-range",
+        Takes::Value,
+        "node ports of Services: first-last, first+more or one (30000-32767)",
     ),
     (
         "store",

@@ -15,6 +15,7 @@ use std::sync::Arc;
 pub mod legacy;
 pub mod mirror;
 pub mod slice;
+pub mod topology;
 
 /// A port as a pod offers it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

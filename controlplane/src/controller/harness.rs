@@ -27,8 +27,6 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Keys that one controller reconciles at the same time.
-const CONCURRENCY: usize = 16;
 /// Largest slow-start batch.
 const BATCH: usize = 500;
 
@@ -36,6 +34,8 @@ const BATCH: usize = 500;
 pub trait Controller: Send + Sync + 'static {
     /// Upstream's service account name.
     const NAME: &'static str;
+    /// Keys that are reconciled at the same time: one, where a plan must see what the last one wrote.
+    const AT_ONCE: usize = 16;
     /// How long the first retry of what failed waits; each further one twice as long.
     const RETRY_FIRST: Duration = Duration::from_millis(5);
     /// The longest it waits.
@@ -210,7 +210,7 @@ impl<C: Controller> Running<C> {
             tokio::select! {
                 biased;
                 Some(key) = reconciling.next(), if !reconciling.is_empty() => self.queue.done(&key),
-                key = self.queue.next(), if reconciling.len() < CONCURRENCY => reconciling.push(self.reconcile(key)),
+                key = self.queue.next(), if reconciling.len() < C::AT_ONCE => reconciling.push(self.reconcile(key)),
             }
         }
     }

@@ -1,38 +1,47 @@
 //! Services of type LoadBalancer get the addresses of nodes, whose proxies lead them to pods. Off unless `--controllers` names it, as
 //! upstream's is without a cloud.
 //!
-//! Source: control-plane contract §12 (upstream's service-lb-controller: finalizer, events). Ours alone: a port of a node is one Service's, the older's, and
-//! those that nodes need themselves are nobody's: a Service takes every node's traffic to it.
+//! Source: control-plane contract §12 (upstream's service-lb-controller: finalizer, events). Ours alone: a port of a node's address is one
+//! Service's ([`claims`]), and those that nodes need themselves are nobody's: a Service takes every node's traffic to it.
+//! A Service is planned when its own claim changes or that of one it shares ports with, one at a time, so that each sees what the last took.
 
 use super::harness::{Controller, Wiring};
 use super::informers::Informers;
 use super::write::{self, Plan, Write};
+use crate::resource::service::NodePorts;
+use claims::{Claim, Clash, Port, Rivals, clashes};
 use client::Key;
-use k8s_openapi::api::core::v1::{LoadBalancerIngress, LoadBalancerStatus, Node, Service, ServiceSpec};
+use k8s_openapi::api::core::v1::{LoadBalancerIngress, LoadBalancerStatus, Node, PortStatus, Service, ServiceSpec};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+pub mod claims;
 
 const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
 const EXCLUDED: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
-/// Addresses that one Service shows.
+/// What is wrong with a port of an address that the Service does not get. The API wants a prefix before what is not one of its own names.
+const IN_USE: &str = "service-lb-controller/PortInUse";
+/// Addresses that one Service wants.
 const MOST: usize = 32;
 /// Ports that nodes and the control plane are reached at: SSH, DNS, the store's, the API server's, kubelets', proxies', controllers' and the scheduler's, and
 /// the overlay's. No Service takes them.
 const KEPT: [i32; 13] = [
     22, 53, 2379, 2380, 4789, 6443, 8472, 10248, 10249, 10250, 10256, 10257, 10259,
 ];
-/// Node ports, which Services have already.
-const NODE_PORTS: std::ops::RangeInclusive<i32> = 30_000..=32_767;
 
 /// The controller. Its keys are Services.
 pub struct LoadBalancers {
     /// The shared informers.
     pub informers: Informers,
+    /// Who shares ports with whom; as changes tell it.
+    pub rivals: Arc<Mutex<Rivals>>,
+    /// Ports that Services have already, one way or the other.
+    pub node_ports: NodePorts,
 }
 
 fn spec(service: &Service) -> Option<&ServiceSpec> {
@@ -76,115 +85,153 @@ pub fn addresses(node: &Node) -> Vec<IpAddr> {
     }
 }
 
+/// What of a Service bears on others: the ports it has a say in, and what it shows.
+fn stake(service: &Service) -> Option<(BTreeSet<Port>, &[LoadBalancerIngress], bool)> {
+    let all = || held(service).into_values().flatten().chain(ports(service)).collect();
+    concerns_us(service).then(|| (all(), shown(service), is_wanted(service)))
+}
+
+fn lock(rivals: &Mutex<Rivals>) -> MutexGuard<'_, Rivals> {
+    rivals.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Controller for LoadBalancers {
     const NAME: &'static str = "service-controller";
+    const AT_ONCE: usize = 1;
 
     fn wire(&self, wiring: &mut Wiring) {
-        let all = {
-            let services = self.informers.services.clone();
-            move || -> Vec<Key> {
-                let concerned = services.list().into_iter().filter(|service| concerns_us(service));
-                concerned.map(|service| Key::of(&*service)).collect()
-            }
-        };
-        let others = all.clone();
-        // A port that one Service gives back another may wait for.
+        let rivals = Arc::clone(&self.rivals);
         wiring.on(&self.informers.services, move |change| {
-            let sides = [change.old.as_deref(), change.new.as_deref()];
-            match sides.into_iter().flatten().any(concerns_us) {
-                true => others().into_iter().chain([change.key.clone()]).collect(),
-                false => Vec::new(),
+            let [old, new] = [&change.old, &change.new].map(|side| side.as_deref().and_then(stake));
+            if old.is_none() && new.is_none() {
+                return Vec::new();
             }
+            let mut rivals = lock(&rivals);
+            // A port that the Service gives back another may wait for, and one that it takes another may lose.
+            let mut keys = BTreeSet::from([change.key.clone()]);
+            if old != new {
+                keys.extend(rivals.of(&change.key));
+                rivals.note(&change.key, new.map(|(ports, ..)| ports));
+                keys.extend(rivals.of(&change.key));
+            }
+            keys.into_iter().collect()
         });
+        let rivals = Arc::clone(&self.rivals);
         wiring.on(&self.informers.nodes, move |change| {
             let of = |node: &Option<Arc<Node>>| node.as_deref().map(addresses).unwrap_or_default();
             match of(&change.old) == of(&change.new) {
                 true => Vec::new(),
-                false => all(),
+                false => lock(&rivals).all(),
             }
         });
-        let services = self.informers.services.clone();
+        let (services, rivals) = (self.informers.services.clone(), Arc::clone(&self.rivals));
         wiring.on(&self.informers.endpoint_slices, move |change| {
             let sides = [change.old.as_deref(), change.new.as_deref()];
-            let names = sides
-                .into_iter()
-                .flatten()
-                .filter_map(|slice| slice.labels().get(SERVICE_NAME).cloned());
+            let [before, after] = sides.map(|slice| slice.map(local_nodes));
+            if before == after {
+                return Vec::new();
+            }
+            let slices = sides.into_iter().flatten();
+            let names = slices.filter_map(|slice| slice.labels().get(SERVICE_NAME).cloned());
             let keys = names.map(|name| Key::new(change.key.namespace.clone(), name));
-            keys.filter(|key| {
-                services
-                    .get_key(key)
-                    .is_some_and(|service| is_local(&service) && concerns_us(&service))
-            })
-            .collect()
+            let is_concerned = |key: &Key| {
+                let service = services.get_key(key);
+                service.is_some_and(|service| is_local(&service) && concerns_us(&service))
+            };
+            let keys = keys.filter(is_concerned);
+            keys.flat_map(|key| lock(&rivals).of(&key)).collect()
         });
     }
 
     fn plan(&self, key: &Key, _now: Timestamp) -> Plan {
-        let Some(service) = self
-            .informers
-            .services
-            .get_key(key)
-            .filter(|service| concerns_us(service))
-        else {
+        let Some(service) = self.balanced(key) else {
             return Plan::default();
         };
-        let mut others = self.informers.services.list();
-        others.retain(|other| is_wanted(other) && Key::of(&**other) != *key);
+        let nodes = self.informers.nodes.list();
+        let rivals = lock(&self.rivals).of(key);
+        let claim = |service: Arc<Service>| {
+            let wants = wanted(&service, &nodes, &self.slices(&service));
+            claim(&service, &wants, self.node_ports)
+        };
+        let claims: Vec<Claim> = rivals.iter().filter_map(|key| self.balanced(key)).map(claim).collect();
+        let wants = wanted(&service, &nodes, &self.slices(&service));
+        plan(&service, &wants, &claims, self.node_ports)
+    }
+}
+
+impl LoadBalancers {
+    fn balanced(&self, key: &Key) -> Option<Arc<Service>> {
+        let found = self.informers.services.get_key(key);
+        found.filter(|service| concerns_us(service))
+    }
+
+    /// The slices a Service's addresses depend on.
+    fn slices(&self, service: &Service) -> Vec<Arc<EndpointSlice>> {
+        if !is_local(service) {
+            return Vec::new();
+        }
+        let key = Key::of(service);
         let mut slices = self.informers.endpoint_slices.list_namespace(&key.namespace);
         slices.retain(|slice| slice.labels().get(SERVICE_NAME) == Some(&key.name));
-        plan(&service, &others, &self.informers.nodes.list(), &slices)
+        slices
     }
+}
+
+/// Nodes with ready endpoints of a slice.
+fn local_nodes(slice: &EndpointSlice) -> BTreeSet<&str> {
+    let ready = slice.endpoints.iter().flatten().filter(|endpoint| {
+        let conditions = endpoint.conditions.as_ref();
+        conditions.and_then(|conditions| conditions.ready) != Some(false)
+    });
+    ready.filter_map(|endpoint| endpoint.node_name.as_deref()).collect()
 }
 
 fn is_local(service: &Service) -> bool {
     spec(service).and_then(|spec| spec.external_traffic_policy.as_deref()) == Some("Local")
 }
 
-fn ports(service: &Service) -> BTreeSet<(i32, String)> {
+fn ports(service: &Service) -> BTreeSet<Port> {
     let ports = spec(service).into_iter().flat_map(|spec| spec.ports.iter().flatten());
     let protocol = |protocol: &Option<String>| protocol.clone().unwrap_or_else(|| "TCP".to_owned());
     ports.map(|port| (port.port, protocol(&port.protocol))).collect()
 }
 
-/// Who of two Services came first.
-fn age(service: &Service) -> (Option<Timestamp>, String, String) {
-    let created = service.metadata.creation_timestamp.as_ref().map(|time| time.0);
-    (created, service.namespace().unwrap_or_default(), service.name_any())
+/// The addresses a Service shows, with their ports; all of its own where it shows none.
+fn held(service: &Service) -> BTreeMap<IpAddr, BTreeSet<Port>> {
+    let of = |ingress: &LoadBalancerIngress| {
+        let address = ingress.ip.as_ref()?.parse().ok()?;
+        let listed = ingress.ports.as_ref().filter(|ports| !ports.is_empty());
+        let listed = listed.map(|ports| ports.iter().map(|port| (port.port, port.protocol.clone())).collect());
+        Some((address, listed.unwrap_or_else(|| ports(service))))
+    };
+    shown(service).iter().filter_map(of).collect()
 }
 
-/// Why the Service can have no address of a node.
-pub fn refusal(service: &Service, others: &[Arc<Service>]) -> Option<String> {
-    let own = ports(service);
-    if let Some((port, protocol)) = own
-        .iter()
-        .find(|(port, _)| KEPT.contains(port) || NODE_PORTS.contains(port))
-    {
-        return Some(format!("port {port}/{protocol} is kept for nodes"));
+/// What a Service has and wants, where it is to be served at `wants`.
+pub fn claim(service: &Service, wants: &[IpAddr], node_ports: NodePorts) -> Claim {
+    let is_out = !is_wanted(service) || kept(service, node_ports).is_some();
+    Claim {
+        key: Key::of(service),
+        created: service.metadata.creation_timestamp.as_ref().map(|time| time.0),
+        ports: ports(service),
+        wants: wants.iter().copied().filter(|_| !is_out).collect(),
+        has: held(service),
     }
-    let older = others.iter().filter(|other| age(other) < age(service));
-    let mut clashes = older.filter_map(|other| {
-        let theirs = ports(other);
-        let (port, protocol) = own.intersection(&theirs).next()?;
-        let key = Key::of(&**other);
-        Some(format!(
-            "port {port}/{protocol} of the nodes' addresses is in use by Service {key}"
-        ))
-    });
-    clashes.next()
 }
 
-/// The addresses a Service shows: one of each of its families of each node that takes its traffic, by the nodes' names.
-pub fn ingress(service: &Service, nodes: &[Arc<Node>], slices: &[Arc<EndpointSlice>]) -> Vec<LoadBalancerIngress> {
+/// A port of the Service that nodes need themselves.
+fn kept(service: &Service, node_ports: NodePorts) -> Option<Port> {
+    let is_node_port = |port: i32| u16::try_from(port).is_ok_and(|port| node_ports.contains(port));
+    let is_kept = |(port, _): &Port| KEPT.contains(port) || is_node_port(*port);
+    ports(service).into_iter().find(is_kept)
+}
+
+/// The addresses a Service is to be served at: one of each of its families of each node that takes its traffic, by the nodes' names.
+pub fn wanted(service: &Service, nodes: &[Arc<Node>], slices: &[Arc<EndpointSlice>]) -> Vec<IpAddr> {
     let families = spec(service)
         .and_then(|spec| spec.ip_families.clone())
         .unwrap_or_default();
-    let endpoints = slices.iter().flat_map(|slice| slice.endpoints.iter().flatten());
-    let ready = endpoints.filter(|endpoint| {
-        let conditions = endpoint.conditions.as_ref();
-        conditions.and_then(|conditions| conditions.ready) != Some(false)
-    });
-    let local: BTreeSet<&str> = ready.filter_map(|endpoint| endpoint.node_name.as_deref()).collect();
+    let local: BTreeSet<&str> = slices.iter().flat_map(|slice| local_nodes(slice)).collect();
     let mut nodes: Vec<&Arc<Node>> = nodes
         .iter()
         .filter(|node| !is_local(service) || local.contains(node.name_any().as_str()))
@@ -193,17 +240,67 @@ pub fn ingress(service: &Service, nodes: &[Arc<Node>], slices: &[Arc<EndpointSli
     let mut all = Vec::new();
     for node in nodes {
         let own = addresses(node);
-        for family in &families {
-            let of_family = own.iter().find(|ip| ip.is_ipv6() == (family == "IPv6"));
-            all.extend(of_family.map(|ip| LoadBalancerIngress {
-                ip: Some(ip.to_string()),
-                ip_mode: Some("VIP".to_owned()),
-                ..LoadBalancerIngress::default()
-            }));
-        }
+        let of_family = |family: &String| own.iter().find(|ip| ip.is_ipv6() == (family == "IPv6")).copied();
+        all.extend(families.iter().filter_map(of_family));
     }
     all.truncate(MOST);
     all
+}
+
+fn port_status(ports: &BTreeSet<Port>, wrong: &BTreeSet<&Port>) -> Option<Vec<PortStatus>> {
+    let status = |port: &Port| PortStatus {
+        port: port.0,
+        protocol: port.1.clone(),
+        error: wrong.contains(port).then(|| IN_USE.to_owned()),
+    };
+    Some(ports.iter().map(status).collect())
+}
+
+/// What the Service shows: each address it is served at, with its ports. Where it is kept from others besides, one entry more tells which
+/// ports were in use, without an address: proxies would lead all of its ports there, and names would be made to point there.
+fn ingress(
+    ports: &BTreeSet<Port>,
+    wants: &[IpAddr],
+    kept_from: &BTreeMap<IpAddr, Vec<Clash>>,
+) -> Vec<LoadBalancerIngress> {
+    let served = wants.iter().filter(|address| !kept_from.contains_key(address));
+    let entry = |address: &IpAddr| LoadBalancerIngress {
+        ip: Some(address.to_string()),
+        ip_mode: Some("VIP".to_owned()),
+        ports: port_status(ports, &BTreeSet::new()),
+        ..LoadBalancerIngress::default()
+    };
+    let mut all: Vec<LoadBalancerIngress> = served.map(entry).collect();
+    if !all.is_empty() && !kept_from.is_empty() {
+        let wrong = kept_from.values().flatten().map(|clash| &clash.port).collect();
+        all.push(LoadBalancerIngress {
+            ports: port_status(ports, &wrong),
+            ..LoadBalancerIngress::default()
+        });
+    }
+    all
+}
+
+/// Why the Service is not served at each address it wants.
+fn why(kept: Option<Port>, kept_from: &BTreeMap<IpAddr, Vec<Clash>>) -> Option<String> {
+    if let Some((port, protocol)) = kept {
+        return Some(format!("port {port}/{protocol} is kept for nodes"));
+    }
+    let mut where_: BTreeMap<&Clash, Vec<String>> = BTreeMap::new();
+    for (address, clashes) in kept_from {
+        for clash in clashes {
+            where_.entry(clash).or_default().push(address.to_string());
+        }
+    }
+    let told = where_.iter().map(|(Clash { port, holder }, addresses)| {
+        let (number, protocol) = port;
+        format!(
+            "port {number}/{protocol} of {} is in use by Service {holder}",
+            addresses.join(", ")
+        )
+    });
+    let told: Vec<String> = told.collect();
+    (!told.is_empty()).then(|| told.join("; "))
 }
 
 fn shown(service: &Service) -> &[LoadBalancerIngress] {
@@ -213,19 +310,21 @@ fn shown(service: &Service) -> &[LoadBalancerIngress] {
         .unwrap_or_default()
 }
 
-/// What a Service wants that is balanced, or was.
-pub fn plan(service: &Service, others: &[Arc<Service>], nodes: &[Arc<Node>], slices: &[Arc<EndpointSlice>]) -> Plan {
+/// What a Service wants that is balanced, or was. `claims` are its own and those of all it shares ports with.
+pub fn plan(service: &Service, wants: &[IpAddr], claims: &[Claim], node_ports: NodePorts) -> Plan {
     let event = |kind, reason, text: &str| write::event(&write::SERVICES, service, kind, reason, text);
     if !is_wanted(service) {
         let gone = event("Normal", "DeletedLoadBalancer", "Deleted load balancer");
         return Plan::of(vec![change(service, Vec::new(), false).success(gone)]);
     }
-    let why = refusal(service, others);
-    let wanted = match why {
-        None => ingress(service, nodes, slices),
+    let kept_from = clashes(&Key::of(service), claims);
+    let kept = kept(service, node_ports);
+    let wanted = match kept {
+        None => ingress(&ports(service), wants, &kept_from),
         Some(_) => Vec::new(),
     };
     let mut plan = Plan::default();
+    let why = why(kept, &kept_from);
     if let Some(why) = &why {
         let text = format!("Error syncing load balancer: failed to ensure load balancer: {why}");
         plan.events.push(event("Warning", "SyncLoadBalancerFailed", &text));

@@ -118,6 +118,7 @@ impl World {
             authority: None,
             selection: Default::default(),
             rates: Default::default(),
+            options: Default::default(),
             metrics: Arc::default(),
             shutdown: shutdown.clone(),
         })

@@ -200,6 +200,7 @@ impl Starting<'_> {
         let (own, counted) = (client.clone(), Arc::clone(&metrics));
         let config = self.config;
         let (selection, rates) = (config.controllers.selection.clone(), config.controllers.rates);
+        let options = config.controllers.options;
         let cluster_cidr = Some(config.cluster_cidr.to_string());
         let work: Work = Box::new(move |shutdown| {
             controller::spawn_all(ControllerContext {
@@ -212,6 +213,7 @@ impl Starting<'_> {
                 authority,
                 selection,
                 rates,
+                options,
                 metrics: counted,
                 shutdown,
             })

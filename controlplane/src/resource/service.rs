@@ -24,7 +24,7 @@ pub use allocate::{
 };
 pub use carry::pair_addresses;
 pub use families::fill_families;
-pub use node_port::allocate_node_ports;
+pub use node_port::{NodePorts, allocate_node_ports};
 pub use range::{Range, Ranges, family};
 pub use rules::is_external;
 

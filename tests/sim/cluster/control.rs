@@ -268,6 +268,7 @@ impl ControlPlane {
             authority: None,
             selection: Default::default(),
             rates: Default::default(),
+            options: Default::default(),
             metrics: Arc::default(),
             shutdown: self.shutdown.clone(),
         });

@@ -9,16 +9,20 @@ use crate::apiserver::reader::{self, Reader};
 use crate::apiserver::status::ApiError;
 use crate::resource::field::{at, list, text};
 use crate::resource::service::{
-    AllocateError, CLUSTER_DNS, Pool, Range, Ranges, Reserved, allocate, allocate_node_ports, fill_families,
+    AllocateError, CLUSTER_DNS, NodePorts, Pool, Range, Ranges, Reserved, allocate, allocate_node_ports, fill_families,
     held_addresses, held_ports,
 };
 use crate::store::window::Stored;
+use counted::{Asked, Counted};
 use imbl::OrdMap;
 use imbl::ordmap::DiffItem;
+use prometheus_client::registry::Registry;
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
+
+mod counted;
 
 /// The group of ServiceCIDRs and IPAddresses.
 const NETWORKING: &str = "networking.k8s.io";
@@ -30,13 +34,15 @@ type Objects = OrdMap<Arc<str>, Arc<Stored>>;
 /// Gives addresses and ports, and remembers what Services hold.
 pub(super) struct Allocator {
     ranges: Ranges,
+    node_ports: NodePorts,
+    counted: Counted,
     reserved: Vec<Reserved>,
     holders: Mutex<Holders>,
 }
 
 impl Allocator {
-    /// Gives out of `ranges` and the ServiceCIDRs there are.
-    pub(super) fn new(ranges: Ranges) -> Self {
+    /// Gives addresses out of `ranges` and the ServiceCIDRs there are, ports out of `node_ports`.
+    pub(super) fn new(ranges: Ranges, node_ports: NodePorts) -> Self {
         let kept = |offset, namespace, name| {
             let address = ranges.nth(offset)?;
             Some(Reserved {
@@ -53,6 +59,8 @@ impl Allocator {
         Self {
             reserved: reserved.into_iter().flatten().collect(),
             ranges,
+            node_ports,
+            counted: Counted::default(),
             holders: Mutex::default(),
         }
     }
@@ -93,9 +101,31 @@ impl Allocator {
             reserved: &self.reserved,
             is_taken: &|ip| holders.addresses.is_taken(&ip, &own) || is_noted(reader, ip, attributes),
         };
-        allocate(&pool, start, service, old).map_err(refused)?;
+        let asked = Asked::of(service, old);
+        let given = allocate(&pool, start, service, old);
+        if !attributes.dry_run {
+            self.counted.addresses(&asked, service, &ranges, &given);
+        }
+        given.map_err(refused)?;
         let is_taken = |port: u16| holders.ports.is_taken(&port, &own);
-        allocate_node_ports(&is_taken, start, old.is_none(), service).map_err(refused)
+        let given = allocate_node_ports(self.node_ports, &is_taken, start, old.is_none(), service);
+        if !attributes.dry_run {
+            self.counted.ports(&asked, service, &given);
+        }
+        given.map_err(refused)
+    }
+
+    /// Adds what was counted, and what is given and free now, to `registry`.
+    pub(super) fn register(&self, reader: &Reader, registry: &mut Registry) {
+        let mut holders = self.holders.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(objects) = reader.objects("", "services") {
+            holders.follow(objects);
+        }
+        let ranges = ranges(&self.ranges, &reader.list(NETWORKING, "servicecidrs", ""));
+        let ports = holders.ports.0.keys().filter(|port| self.node_ports.contains(**port));
+        let addresses = holders.addresses.0.keys().copied();
+        self.counted
+            .register(registry, addresses, &ranges, (ports.count(), self.node_ports.size()));
     }
 }
 

@@ -12,6 +12,7 @@ use crate::apiserver::{ApiServer, Body, Reader, reply};
 use crate::config::AdmissionConfig;
 use async_trait::async_trait;
 use http::{Request, Response};
+use prometheus_client::registry::Registry;
 use serde_json::Value;
 use std::sync::{Arc, Mutex};
 
@@ -87,6 +88,10 @@ impl Gate for Secured {
         reader: &Reader,
     ) -> Result<(), ApiError> {
         self.admission.validate(attributes, object, old, reader).await
+    }
+
+    fn register(&self, reader: &Reader, registry: &mut Registry) {
+        self.admission.register(reader, registry);
     }
 
     fn enforces_quota(&self) -> bool {

@@ -37,6 +37,7 @@ pub(super) fn render(server: &ApiServer, proc: &Path) -> String {
     register_build(&mut metrics);
     register_objects(server, &mut metrics);
     server.metrics().register(&mut metrics);
+    server.gate().register(server.reader(), &mut metrics);
     server
         .flow()
         .register(metrics.sub_registry_with_prefix("apiserver_flowcontrol"));

@@ -145,13 +145,13 @@ pub(super) fn ranges(configured: &Ranges, cidrs: &[Arc<Value>]) -> Vec<Range> {
 }
 
 /// What is to be done so that IPAddresses say what Services hold.
-pub(super) fn plan(services: &[Arc<Held>], addresses: &[Address], ranges: &[Range], now: Timestamp) -> Plan {
+pub(super) fn plan(services: &[Arc<Held>], addresses: &[Arc<Address>], ranges: &[Range], now: Timestamp) -> Plan {
     let mut plan = Plan::default();
     let by_name: HashMap<(&str, &str), &Held> = services
         .iter()
         .map(|service| ((service.namespace.as_str(), service.name.as_str()), &**service))
         .collect();
-    let by_ip: BTreeMap<IpAddr, &Address> = addresses.iter().map(|address| (address.ip, address)).collect();
+    let by_ip: BTreeMap<IpAddr, &Address> = addresses.iter().map(|address| (address.ip, &**address)).collect();
     let parent_of = |address: &Address| {
         let (namespace, name) = address.parent.as_ref()?;
         by_name.get(&(namespace.as_str(), name.as_str())).copied()

@@ -1,7 +1,7 @@
 //! EndpointSlices of Endpoints that somebody else made, for Services without selector: who reads slices alone sees them too.
 //!
-//! Source: control-plane contract §12, KEP-0752. One slice for each set of ports and family, 1000 addresses of a subset at most; the
-//! collector removes them with their Endpoints.
+//! Source: control-plane contract §12, KEP-0752. One slice for each set of ports and family, a bounded number of addresses
+//! of a subset; what is left out is told by event and counted. The collector removes slices with their Endpoints.
 
 use super::slice::SERVICE_NAME;
 use crate::controller::harness::{Controller, Wiring};
@@ -14,6 +14,7 @@ use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use kube::api::ObjectMeta;
+use prometheus_client::metrics::histogram::Histogram;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -28,13 +29,14 @@ const OWN: [&str; 2] = [
     "endpoints.kubernetes.io/last-change-trigger-time",
     "kubectl.kubernetes.io/last-applied-configuration",
 ];
-/// Addresses of one subset that are mirrored.
-const MOST: usize = 1000;
-
 /// The controller. Its keys are Endpoints.
 pub struct Mirror {
     /// The shared informers.
     pub informers: Informers,
+    /// Addresses of one subset, and of one slice, that are mirrored.
+    pub most: usize,
+    /// Counts the addresses that each plan left out.
+    pub skipped: Histogram,
 }
 
 fn is_ours(slice: &EndpointSlice) -> bool {
@@ -72,7 +74,11 @@ impl Controller for Mirror {
         let mut slices = self.informers.endpoint_slices.list_namespace(&key.namespace);
         slices.retain(of_it);
         match wanted {
-            Some(endpoints) if self.informers.takes_new(&key.namespace) => plan(&endpoints, &slices),
+            Some(endpoints) if self.informers.takes_new(&key.namespace) => {
+                let (plan, skipped) = plan(&endpoints, &slices, self.most);
+                self.skipped.observe(skipped as f64);
+                plan
+            }
             Some(_) => Plan::default(),
             None => Plan::of(remove(&slices)),
         }
@@ -100,7 +106,7 @@ struct Wanted {
 }
 
 impl Wanted {
-    fn add(&mut self, subset: &EndpointSubset) {
+    fn add(&mut self, subset: &EndpointSubset, most: usize) {
         let ports: BTreeSet<Port> = subset
             .ports
             .iter()
@@ -116,7 +122,7 @@ impl Wanted {
         let waiting = waiting.map(|address| (address, false));
         let mut added = 0;
         for (address, is_ready) in ready.chain(waiting) {
-            if added == MOST {
+            if added == most {
                 self.skipped += 1;
             } else if let Ok(ip) = address.ip.parse::<IpAddr>() {
                 let kind = if ip.is_ipv4() { "IPv4" } else { "IPv6" };
@@ -132,7 +138,22 @@ impl Wanted {
         }
     }
 
-    fn events(&self, endpoints: &Endpoints) -> Vec<EventText> {
+    /// Cuts the groups, of which several subsets may be one, to `most`.
+    fn cut(&mut self, most: usize) {
+        for content in self.groups.values_mut() {
+            while content.len() > most {
+                content.pop_last();
+                self.skipped += 1;
+            }
+        }
+    }
+
+    /// All that is not mirrored.
+    fn left_out(&self) -> usize {
+        self.invalid + self.skipped
+    }
+
+    fn events(&self, endpoints: &Endpoints, most: usize) -> Vec<EventText> {
         let event = |reason, text| write::event(&write::ENDPOINTS, endpoints, "Warning", reason, text);
         let mut events = Vec::new();
         if self.invalid > 0 {
@@ -144,8 +165,8 @@ impl Wanted {
         }
         if self.skipped > 0 {
             let text = format!(
-                "A max of {MOST} addresses can be mirrored to EndpointSlices per Endpoints subset. {} addresses were skipped",
-                self.skipped
+                "A max of {most} addresses can be mirrored to EndpointSlices per Endpoints subset. {} addresses were skipped",
+                self.left_out()
             );
             events.push(event("TooManyAddressesToMirror", text));
         }
@@ -199,15 +220,21 @@ fn annotations(endpoints: &Endpoints) -> BTreeMap<String, String> {
     kept.map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
-/// Writes that make the slices show the Endpoints, and what is told of addresses they do not show.
-pub fn plan(endpoints: &Endpoints, slices: &[Arc<EndpointSlice>]) -> Plan {
+/// Writes that make the slices show the Endpoints, what is told of addresses they do not show, and how many those are. `most` addresses of
+/// a subset are shown.
+pub fn plan(endpoints: &Endpoints, slices: &[Arc<EndpointSlice>], most: usize) -> (Plan, usize) {
     let mut wanted = Wanted::default();
-    endpoints.subsets.iter().flatten().for_each(|subset| wanted.add(subset));
-    let events = wanted.events(endpoints);
+    endpoints
+        .subsets
+        .iter()
+        .flatten()
+        .for_each(|subset| wanted.add(subset, most));
+    wanted.cut(most);
+    let (events, left_out) = (wanted.events(endpoints, most), wanted.left_out());
     let mut writes = Vec::new();
     let mut kept = BTreeSet::new();
     for (group, content) in wanted.groups {
-        let content: Vec<Endpoint> = content.into_values().take(MOST).collect();
+        let content: Vec<Endpoint> = content.into_values().collect();
         let same = |slice: &&Arc<EndpointSlice>| group_of(slice) == group;
         match slices.iter().find(same) {
             Some(old) => {
@@ -218,11 +245,12 @@ pub fn plan(endpoints: &Endpoints, slices: &[Arc<EndpointSlice>]) -> Plan {
         }
     }
     writes.extend(remove(slices.iter().filter(|slice| !kept.contains(&slice.name_any()))));
-    Plan {
+    let plan = Plan {
         writes,
         events,
         again_in: None,
-    }
+    };
+    (plan, left_out)
 }
 
 fn update(endpoints: &Endpoints, old: &EndpointSlice, content: Vec<Endpoint>) -> Option<Write> {

@@ -1,11 +1,12 @@
 //! EndpointSlices: at most 100 endpoints each, changed as little as can be.
 
+use super::topology::{self, Ratios, ZONE};
 use super::{Backend, Port, backends, is_headless, publishes_not_ready, selector};
 use crate::controller::harness::{Controller, Wiring};
 use crate::controller::informers::Informers;
 use crate::controller::owner::controller_reference;
 use crate::controller::pod;
-use crate::controller::write::{self, Plan, Write};
+use crate::controller::write::{self, EventText, Plan, Write};
 use client::Key;
 use k8s_openapi::api::core::v1::{Node, Pod, Service};
 use k8s_openapi::api::discovery::v1::{
@@ -16,20 +17,21 @@ use kube::ResourceExt;
 use kube::api::ObjectMeta;
 use proto::api::selector::Selector;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Label that names the Service.
 pub const SERVICE_NAME: &str = "kubernetes.io/service-name";
 const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 const MANAGER: &str = "endpointslice-controller.k8s.io";
 const HEADLESS: &str = "service.kubernetes.io/headless";
-const ZONE: &str = "topology.kubernetes.io/zone";
 const MOST: usize = 100;
 
 /// The controller. Its keys are Services.
 pub struct EndpointSlices {
     /// The shared informers.
     pub informers: Informers,
+    /// Services whose endpoints have hints by the zones' CPUs: what was told of them.
+    pub hinted: Mutex<BTreeSet<Key>>,
 }
 
 /// Services of a namespace that select a pod with these labels.
@@ -71,6 +73,17 @@ impl Controller for EndpointSlices {
                 .flat_map(|p| selecting(&services.list_namespace(&p.namespace().unwrap_or_default()), &p))
                 .collect()
         });
+        // Shares of zones bear on all Services that go by them.
+        let services = self.informers.services.clone();
+        wiring.on(&self.informers.nodes, move |change| {
+            let share = |node: &Option<Arc<Node>>| node.as_deref().and_then(topology::share);
+            if share(&change.old) == share(&change.new) {
+                return Vec::new();
+            }
+            let services = services.list().into_iter();
+            let of_zones = services.filter(|service| topology::is_auto(service));
+            of_zones.map(|service| Key::of(&*service)).collect()
+        });
         wiring.on(&self.informers.endpoint_slices, |change| {
             let sides = [change.old.as_deref(), change.new.as_deref()];
             let ours = sides
@@ -96,6 +109,7 @@ impl Controller for EndpointSlices {
             .get_key(key)
             .filter(|s| s.metadata.deletion_timestamp.is_none());
         let Some(service) = service else {
+            self.told(|hinted| hinted.remove(key));
             // The collector removes what a deleted Service owned.
             return Plan::default();
         };
@@ -107,11 +121,57 @@ impl Controller for EndpointSlices {
             let node: Option<Arc<Node>> = self.informers.nodes.get("", node);
             node.and_then(|n| n.labels().get(ZONE).cloned())
         };
+        let is_auto = topology::is_auto(&service);
+        let ratios = is_auto
+            .then(|| topology::ratios(&self.informers.nodes.list()))
+            .flatten();
+        let (writes, hints) = plan(&service, &backends, &slices, zone, ratios.as_ref());
         Plan {
-            writes: plan(&service, &backends, &slices, zone),
-            ..Plan::default()
+            writes,
+            events: self.events(key, &service, hints),
+            again_in: None,
         }
     }
+}
+
+impl EndpointSlices {
+    fn told<T>(&self, change: impl FnOnce(&mut BTreeSet<Key>) -> T) -> T {
+        change(&mut self.hinted.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// What is told of hints by zones: that there are some now, why there are none, that they are not asked for any more.
+    fn events(&self, key: &Key, service: &Service, hints: Vec<Hints>) -> Vec<EventText> {
+        let is_auto = topology::is_auto(service);
+        let had = self.told(|hinted| match is_auto && hints.iter().all(|(_, given)| given.is_ok()) {
+            true => !hinted.insert(key.clone()),
+            false => hinted.remove(key),
+        });
+        let told = hints.into_iter().filter_map(|(kind, given)| match given {
+            Err(why) => Some((("Warning", "TopologyAwareHintsDisabled"), why, kind)),
+            Ok(()) if had => None,
+            Ok(()) => Some((("Normal", "TopologyAwareHintsEnabled"), ENABLED.to_owned(), kind)),
+        });
+        let disabled = |v6| {
+            (
+                ("Warning", "TopologyAwareHintsDisabled"),
+                DISABLED.to_owned(),
+                family(v6),
+            )
+        };
+        let ended = families(service).into_iter().filter(|_| had && !is_auto).map(disabled);
+        let event = |((kind, reason), text, family)| {
+            let text = format!("{text}, addressType: {family}");
+            write::event(&write::SERVICES, service, kind, reason, text)
+        };
+        told.chain(ended).map(event).collect()
+    }
+}
+
+const ENABLED: &str = "Topology Aware Hints has been enabled";
+const DISABLED: &str = "Topology Aware Hints has been disabled";
+
+fn family(v6: bool) -> &'static str {
+    if v6 { "IPv6" } else { "IPv4" }
 }
 
 fn families(service: &Service) -> Vec<bool> {
@@ -155,6 +215,9 @@ fn endpoint(
 
 /// Whom an endpoint is meant for, where the Service prefers close ones (KEP-4444, KEP-3015): those of its zone, and of its node.
 fn hints(service: &Service, zone: Option<&str>, node: Option<&str>) -> Option<EndpointHints> {
+    if topology::is_auto(service) {
+        return None;
+    }
     let prefers = service.spec.as_ref()?.traffic_distribution.as_deref()?;
     let by_node = prefers == "PreferSameNode";
     if !by_node && !["PreferClose", "PreferSameZone"].contains(&prefers) {
@@ -209,55 +272,92 @@ fn group_of(slice: &EndpointSlice) -> (String, Vec<EndpointPort>) {
     (slice.address_type.clone(), slice.ports.clone().unwrap_or_default())
 }
 
-/// Writes that make the slices show the backends.
+/// What became of a family's hints by zones.
+pub type Hints = (&'static str, Result<(), String>);
+
+/// What one group's slices are to hold: those that are there first.
+struct Filled {
+    kind: &'static str,
+    ports: Vec<EndpointPort>,
+    own: Vec<Arc<EndpointSlice>>,
+    contents: Vec<Vec<Endpoint>>,
+}
+
+/// Writes that make the slices show the backends, and what became of hints by zones where the Service asks for them; `ratios` are the
+/// zones' shares, if they can be told.
 pub fn plan(
     service: &Service,
     backends: &[Backend],
     slices: &[Arc<EndpointSlice>],
     zone: impl Fn(&str) -> Option<String>,
-) -> Vec<Write> {
+    ratios: Option<&Ratios>,
+) -> (Vec<Write>, Vec<Hints>) {
     let mut groups: BTreeMap<Group, Vec<Endpoint>> = BTreeMap::new();
     for v6 in families(service) {
-        let kind = if v6 { "IPv6" } else { "IPv4" };
         for backend in backends {
             if let Some(endpoint) = endpoint(service, backend, v6, &zone) {
-                groups.entry((kind, backend.ports.clone())).or_default().push(endpoint);
+                let group = (family(v6), backend.ports.clone());
+                groups.entry(group).or_default().push(endpoint);
             }
         }
     }
     if groups.is_empty() {
         // An empty slice says that there is nothing; without one nobody could tell from not yet.
-        for v6 in families(service) {
-            groups.insert((if v6 { "IPv6" } else { "IPv4" }, vec![]), vec![]);
-        }
+        groups.extend(families(service).into_iter().map(|v6| ((family(v6), vec![]), vec![])));
     }
-    let mut writes = Vec::new();
-    let mut kept = BTreeSet::new();
-    for ((kind, group), endpoints) in groups {
+    let keeps_hints = topology::is_auto(service);
+    let fill = |((kind, group), endpoints): (Group, Vec<Endpoint>)| {
         let ports = ports(&group);
         let same = |s: &&Arc<EndpointSlice>| group_of(s) == (kind.to_owned(), ports.clone());
         let own: Vec<_> = slices.iter().filter(same).cloned().collect();
-        kept.extend(own.iter().map(|s| s.name_any()));
-        writes.extend(fill(service, kind, &ports, endpoints, &own));
+        let contents = fill(endpoints, &own, keeps_hints);
+        Filled {
+            kind,
+            ports,
+            own,
+            contents,
+        }
+    };
+    let mut groups: Vec<Filled> = groups.into_iter().map(fill).collect();
+    let mut hints = Vec::new();
+    if keeps_hints {
+        hints.extend(
+            families(service)
+                .into_iter()
+                .map(|v6| hint(&mut groups, family(v6), ratios)),
+        );
     }
+    let kept: BTreeSet<String> = groups
+        .iter()
+        .flat_map(|group| &group.own)
+        .map(|s| s.name_any())
+        .collect();
+    let mut writes: Vec<Write> = groups.into_iter().flat_map(|group| group.writes(service)).collect();
     let stale = slices.iter().filter(|s| !kept.contains(&s.name_any()));
     writes.extend(stale.map(|s| Write::delete(write::ENDPOINT_SLICES, &**s)));
-    writes
+    (writes, hints)
+}
+
+/// Hints of all endpoints of a family, whatever their ports.
+fn hint(groups: &mut [Filled], kind: &'static str, ratios: Option<&Ratios>) -> Hints {
+    let of_kind = groups.iter_mut().filter(|group| group.kind == kind);
+    let mut endpoints: Vec<&mut Endpoint> = of_kind.flat_map(|group| &mut group.contents).flatten().collect();
+    (kind, topology::assign(&mut endpoints, ratios))
 }
 
 /// Puts one group's endpoints into its slices: those that are there stay where they are.
-fn fill(
-    service: &Service,
-    kind: &str,
-    ports: &[EndpointPort],
-    endpoints: Vec<Endpoint>,
-    own: &[Arc<EndpointSlice>],
-) -> Vec<Write> {
+fn fill(endpoints: Vec<Endpoint>, own: &[Arc<EndpointSlice>], keeps_hints: bool) -> Vec<Vec<Endpoint>> {
     let mut wanted: BTreeMap<String, Endpoint> = endpoints.into_iter().map(|e| (identity(&e), e)).collect();
     let mut contents: Vec<Vec<Endpoint>> = Vec::new();
     for slice in own {
-        let have = slice.endpoints.iter().flatten();
-        contents.push(have.filter_map(|e| wanted.remove(&identity(e))).collect());
+        let stays = |old: &Endpoint| {
+            let mut new = wanted.remove(&identity(old))?;
+            if keeps_hints {
+                new.hints = old.hints.clone();
+            }
+            Some(new)
+        };
+        contents.push(slice.endpoints.iter().flatten().filter_map(stays).collect());
     }
     let mut rest = wanted.into_values().peekable();
     for content in &mut contents {
@@ -270,18 +370,24 @@ fn fill(
     if contents.is_empty() {
         contents.push(vec![]);
     }
-    let empty_ones_go = contents.iter().any(|c| !c.is_empty());
-    let mut writes = Vec::new();
-    for (i, content) in contents.into_iter().enumerate() {
-        match own.get(i) {
-            Some(old) if content.is_empty() && (empty_ones_go || i > 0) => {
-                writes.push(Write::delete(write::ENDPOINT_SLICES, &**old));
+    contents
+}
+
+impl Filled {
+    fn writes(self, service: &Service) -> Vec<Write> {
+        let empty_ones_go = self.contents.iter().any(|content| !content.is_empty());
+        let mut writes = Vec::new();
+        for (i, content) in self.contents.into_iter().enumerate() {
+            match self.own.get(i) {
+                Some(old) if content.is_empty() && (empty_ones_go || i > 0) => {
+                    writes.push(Write::delete(write::ENDPOINT_SLICES, &**old));
+                }
+                Some(old) => writes.extend(update(service, old, content)),
+                None => writes.push(create(service, self.kind, &self.ports, content)),
             }
-            Some(old) => writes.extend(update(service, old, content)),
-            None => writes.push(create(service, kind, ports, content)),
         }
+        writes
     }
-    writes
 }
 
 fn update(service: &Service, old: &EndpointSlice, content: Vec<Endpoint>) -> Option<Write> {

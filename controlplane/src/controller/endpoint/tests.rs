@@ -22,7 +22,7 @@ fn pod(i: usize, extra: Value) -> Arc<Pod> {
 }
 
 fn slices(service: &Service, pods: &[Arc<Pod>], old: &[Arc<EndpointSlice>]) -> Vec<Write> {
-    slice::plan(service, &backends(service, pods), old, |_| Some("z".into()))
+    slice::plan(service, &backends(service, pods), old, |_| Some("z".into()), None).0
 }
 
 fn body(write: &Write) -> Value {
@@ -192,4 +192,65 @@ fn each_family_has_its_slice() {
         })
         .collect();
     assert_eq!(seen, [(json!("IPv4"), 2), (json!("IPv6"), 1)]);
+}
+
+/// Service that goes by zones, and pods on nodes `a`, `b`, ...: each is its own zone.
+fn by_zone(
+    mode: &str,
+    nodes: &[&str],
+    old: &[Arc<EndpointSlice>],
+    ratios: Option<&topology::Ratios>,
+) -> (Vec<Write>, Vec<slice::Hints>) {
+    let service = service(
+        json!({"metadata": {"annotations": {"service.kubernetes.io/topology-mode": mode}},
+        "spec": {"trafficDistribution": "PreferSameNode"}}),
+    );
+    let pods: Vec<_> = nodes
+        .iter()
+        .enumerate()
+        .map(|(i, node)| pod(i, json!({"spec": {"nodeName": node}})))
+        .collect();
+    slice::plan(
+        &service,
+        &backends(&service, &pods),
+        old,
+        |node| Some(node.to_owned()),
+        ratios,
+    )
+}
+
+#[test]
+fn hints_by_zones_are_in_the_slices_and_stay() {
+    let ratios = topology::Ratios::from([("a".to_owned(), 0.5), ("b".to_owned(), 0.5)]);
+    let zones = |write: &Write| -> Vec<String> {
+        let body = body(write);
+        let endpoints = body["endpoints"].as_array().unwrap().iter();
+        endpoints
+            .map(|endpoint| {
+                endpoint["hints"]["forZones"][0]["name"]
+                    .as_str()
+                    .unwrap_or("-")
+                    .to_owned()
+            })
+            .collect()
+    };
+    let (writes, hints) = by_zone("Auto", &["a", "a", "a", "b"], &[], Some(&ratios));
+    assert_eq!(hints, [("IPv4", Ok(()))]);
+    assert_eq!(zones(&writes[0]), ["b", "a", "a", "b"]);
+    let old = [made(&writes[0], "web-a")];
+    assert_eq!(by_zone("Auto", &["a", "a", "a", "b"], &old, Some(&ratios)).0, []);
+    let (gone, why) = by_zone("Auto", &["a", "a", "a", "b"], &old, None);
+    assert_eq!(zones(&gone[0]), ["-", "-", "-", "-"]);
+    assert!(
+        why[0]
+            .1
+            .as_ref()
+            .is_err_and(|why| why.starts_with("Insufficient Node information"))
+    );
+    // Without the annotation the other field counts.
+    let (plain, none) = by_zone("Disabled", &["a", "a", "a", "b"], &old, Some(&ratios));
+    assert_eq!(
+        (zones(&plain[0]), none),
+        (["a", "a", "a", "b"].map(str::to_owned).to_vec(), vec![])
+    );
 }

@@ -20,8 +20,8 @@ fn node(name: &str, more: Value) -> Arc<Node> {
 }
 
 fn ips(service: &Service, nodes: &[Arc<Node>], slices: &[Arc<EndpointSlice>]) -> Vec<String> {
-    let all = ingress(service, nodes, slices).into_iter();
-    all.map(|ingress| ingress.ip.unwrap()).collect()
+    let all = wanted(service, nodes, slices).into_iter();
+    all.map(|ip| ip.to_string()).collect()
 }
 
 /// The Service as a write leaves it.
@@ -63,55 +63,108 @@ fn nodes_that_take_traffic_lend_their_addresses() {
     assert_eq!(ips(&service("s", json!({})), &many, &[]).len(), MOST);
 }
 
+/// The plan of a Service at these nodes, beside others.
+fn planned(service: &Service, others: &[&Service], nodes: &[Arc<Node>]) -> Plan {
+    let wants = |service: &Service| wanted(service, nodes, &[]);
+    let all = others.iter().copied().chain([service]);
+    let claims: Vec<Claim> = all
+        .map(|service| claim(service, &wants(service), NodePorts::default()))
+        .collect();
+    plan(service, &wants(service), &claims, NodePorts::default())
+}
+
 #[test]
-fn a_port_is_one_services_and_those_of_nodes_are_nobodys() {
-    let port = |number: i32, protocol: &str| json!({"spec": {"ports": [{"port": number, "protocol": protocol}]}});
-    let older = Arc::new(service(
-        "older",
-        json!({"metadata": {"creationTimestamp": "2025-01-01T00:00:00Z"}}),
-    ));
-    let why = |more: Value| refusal(&service("s", more), std::slice::from_ref(&older));
-    assert_eq!(
-        why(json!({})).unwrap(),
-        "port 80/TCP of the nodes' addresses is in use by Service n/older"
-    );
-    assert_eq!(why(port(80, "UDP")), None);
-    assert_eq!(
-        refusal(&older, &[Arc::new(service("s", json!({})))]),
-        None,
-        "who came first keeps it"
-    );
+fn ports_of_nodes_are_nobodys() {
+    let nodes = [node("n", json!({}))];
     for kept in [22, 6443, 10250, 30_000, 32_767] {
+        let service = service("s", json!({"spec": {"ports": [{"port": kept}]}}));
+        let refused = planned(&service, &[], &nodes);
+        let text =
+            format!("Error syncing load balancer: failed to ensure load balancer: port {kept}/TCP is kept for nodes");
         assert_eq!(
-            why(port(kept, "TCP")).unwrap(),
-            format!("port {kept}/TCP is kept for nodes")
+            (refused.events[0].reason, &refused.events[0].message),
+            ("SyncLoadBalancerFailed", &text)
+        );
+        assert_eq!(shown(&written(&refused)), []);
+        assert_eq!(
+            claim(&service, &[[192, 0, 2, 1].into()], NodePorts::default())
+                .wants
+                .len(),
+            0,
+            "it holds nobody back"
         );
     }
+}
+
+#[test]
+fn a_port_in_use_is_told_and_the_other_addresses_are_had() {
+    let nodes = [node("n", json!({})), node("nn", json!({}))];
+    let first = written(&planned(&service("first", json!({})), &[], &nodes[..1]));
+    let older = service(
+        "older",
+        json!({"metadata": {"creationTimestamp": "2025-01-01T00:00:00Z"},
+        "spec": {"ports": [{"port": 80}, {"port": 443}]}}),
+    );
+    let refused = planned(&older, &[&first], &nodes[..1]);
+    assert_eq!(
+        refused.events[0].message,
+        "Error syncing load balancer: failed to ensure load balancer: port 80/TCP of 192.0.2.1 is in use by Service n/first"
+    );
+    assert_eq!(
+        shown(&written(&refused)),
+        [],
+        "nothing that waiting for an address would take for one"
+    );
+    assert_eq!(
+        planned(&first, &[&older], &nodes[..1]),
+        Plan::default(),
+        "who has it keeps it"
+    );
+    let partly = planned(&older, &[&first], &nodes);
+    assert_eq!(partly.events.len(), 1);
+    assert_eq!(
+        serde_json::to_value(shown(&written(&partly))).unwrap(),
+        json!([{"ip": "192.0.2.2", "ipMode": "VIP", "ports": [{"port": 80, "protocol": "TCP"}, {"port": 443, "protocol": "TCP"}]},
+            {"ports": [{"port": 80, "protocol": "TCP", "error": IN_USE}, {"port": 443, "protocol": "TCP"}]}])
+    );
+}
+
+/// A status that shows no ports, as it was written before, shows them all.
+#[test]
+fn what_is_held_is_what_the_status_shows() {
+    let status = |ingress: Value| json!({"status": {"loadBalancer": {"ingress": [ingress]}}});
+    let of = |ingress: Value| {
+        claim(&service("s", status(ingress)), &[], NodePorts::default())
+            .has
+            .into_values()
+            .next()
+    };
+    let web = BTreeSet::from([(80, "TCP".to_owned())]);
+    assert_eq!(of(json!({"ip": "192.0.2.1"})), Some(web));
+    let other = json!({"ip": "192.0.2.1", "ports": [{"port": 443, "protocol": "UDP"}]});
+    assert_eq!(of(other), Some(BTreeSet::from([(443, "UDP".to_owned())])));
+    assert_eq!(
+        of(json!({"ports": [{"port": 80, "protocol": "TCP", "error": "x"}]})),
+        None
+    );
+    assert_eq!(of(json!({"hostname": "x.example"})), None);
 }
 
 #[test]
 fn finalizer_and_status_come_and_go_together() {
     let nodes = [node("n", json!({}))];
     let new = service("s", json!({"metadata": {"finalizers": ["a/b"]}}));
-    let first = plan(&new, &[], &nodes, &[]);
-    let held = written(&first);
+    let held = written(&planned(&new, &[], &nodes));
     assert_eq!(held.finalizers(), ["a/b", FINALIZER]);
     assert_eq!(shown(&held)[0].ip.as_deref(), Some("192.0.2.1"));
-    assert_eq!(plan(&held, &[], &nodes, &[]), Plan::default());
-    let clash = Arc::new(service(
-        "older",
-        json!({"metadata": {"creationTimestamp": "2025-01-01T00:00:00Z"}}),
-    ));
-    let refused = plan(&held, std::slice::from_ref(&clash), &nodes, &[]);
-    assert_eq!(refused.events[0].reason, "SyncLoadBalancerFailed");
-    assert_eq!(shown(&written(&refused)), []);
+    assert_eq!(planned(&held, &[], &nodes), Plan::default());
     for change in [
         json!({"metadata": {"deletionTimestamp": "2026-02-01T00:00:00Z"}}),
         json!({"spec": {"type": "ClusterIP"}}),
     ] {
         let mut value = serde_json::to_value(&held).unwrap();
         json_patch::merge(&mut value, &change);
-        let gone = written(&plan(&serde_json::from_value(value).unwrap(), &[], &nodes, &[]));
+        let gone = written(&planned(&serde_json::from_value(value).unwrap(), &[], &nodes));
         assert_eq!(gone.finalizers(), ["a/b"]);
         assert_eq!(shown(&gone), []);
     }

@@ -76,6 +76,7 @@ async fn controllers_work_over_one_http2_connection() {
         authority: None,
         selection: Default::default(),
         rates: Default::default(),
+        options: Default::default(),
         metrics: Arc::default(),
         shutdown: shutdown.clone(),
     });

@@ -88,19 +88,28 @@ async fn a_load_balancer_shows_addresses_of_nodes_where_that_is_on() {
         authority: None,
         selection: Selection::parse(&["service-lb-controller".to_owned()]).unwrap(),
         rates: Default::default(),
+        options: Default::default(),
         metrics: Arc::default(),
         shutdown: world.shutdown.clone(),
     })
     .detach_all();
     let path = format!("{SERVICES}/web");
     let shown = |service: &Value| service["status"]["loadBalancer"]["ingress"].clone();
-    let balanced = json!([{"ip": "192.0.2.7", "ipMode": "VIP"}]);
+    let balanced = json!([{"ip": "192.0.2.7", "ipMode": "VIP", "ports": [{"port": 5432, "protocol": "TCP"}]}]);
     let service = world.until(&path, |service| shown(service) == balanced).await;
     assert_eq!(
         service["metadata"]["finalizers"],
         json!(["service.kubernetes.io/load-balancer-cleanup"])
     );
+    let other = format!("{SERVICES}/other");
+    world
+        .create(SERVICES, self::service("other", json!({"type": "LoadBalancer"})))
+        .await;
+    let finalizers = |service: &Value| service["metadata"]["finalizers"].clone();
+    let told = world.until(&other, |service| finalizers(service).is_array()).await;
+    assert_eq!(shown(&told), Value::Null, "the port is another's");
     world.patch(&path, json!({"spec": {"type": "ClusterIP"}})).await;
     let plain = world.until(&path, |service| shown(service).is_null()).await;
     assert_eq!(plain["metadata"]["finalizers"], Value::Null);
+    world.until(&other, |service| shown(service) == balanced).await;
 }

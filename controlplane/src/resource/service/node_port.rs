@@ -9,14 +9,90 @@ use super::rules::needs_health_check;
 use crate::resource::field::{at, int, list, list_mut, set, text};
 use crate::resource::field_error::FieldError;
 
-/// The range of node ports: the first, and how many.
-const NODE_PORTS: (u16, u16) = (30_000, 2_768);
-/// The ports at the beginning that are left to those who choose their own, as long as there are others: a 32nd part, 16 to 128
-/// (contract §12).
-const BAND: u16 = 2_768 / 32;
+/// The range node ports are given of (`--service-node-port-range`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodePorts {
+    first: u16,
+    last: u16,
+}
+
+impl Default for NodePorts {
+    /// Upstream's: 30000-32767.
+    fn default() -> Self {
+        Self {
+            first: 30_000,
+            last: 32_767,
+        }
+    }
+}
+
+impl std::fmt::Display for NodePorts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}-{}", self.first, self.last)
+    }
+}
+
+impl std::str::FromStr for NodePorts {
+    type Err = String;
+
+    /// Upstream's forms: `30000-32767`, both included; `30000+2767`, so many more than the first; `30000`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = |text: &str| -> Result<u32, String> {
+            let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+            let parsed = text.parse().ok().filter(|_| is_number);
+            parsed.ok_or_else(|| format!("unable to parse port range: {text:?} is not a number"))
+        };
+        let text = text.trim();
+        let (first, last) = match (text.split_once('-'), text.split_once('+')) {
+            (Some((first, last)), _) => (number(first)?, number(last)?),
+            (None, Some((first, more))) => {
+                let first = number(first)?;
+                (first, first.saturating_add(number(more)?))
+            }
+            (None, None) => (number(text)?, number(text)?),
+        };
+        let port = |number: u32| {
+            let port = u16::try_from(number).ok().filter(|port| *port != 0);
+            port.ok_or_else(|| format!("the ports of a range must be between 1 and 65535: {text}"))
+        };
+        let (first, last) = (port(first)?, port(last)?);
+        match first <= last {
+            true => Ok(Self { first, last }),
+            false => Err(format!("end port cannot be less than start port: {text}")),
+        }
+    }
+}
+
+impl NodePorts {
+    /// Whether the port is of the range.
+    pub fn contains(self, port: u16) -> bool {
+        (self.first..=self.last).contains(&port)
+    }
+
+    /// How many ports there are.
+    pub fn size(self) -> usize {
+        usize::from(self.last - self.first) + 1
+    }
+
+    /// The ports at the beginning that are left to those who choose their own, as long as there are others: a 32nd part, 16 to 128
+    /// (contract §12); none of fewer than 16.
+    fn band(self) -> usize {
+        match self.size() {
+            0..16 => 0,
+            size => (size / 32).clamp(16, 128),
+        }
+    }
+
+    /// The port at an offset of the range.
+    fn nth(self, offset: usize) -> Option<u16> {
+        let offset = u16::try_from(offset).ok()?;
+        self.first.checked_add(offset).filter(|port| *port <= self.last)
+    }
+}
 
 /// Ports that are being given.
 struct Ports<'a> {
+    range: NodePorts,
     is_taken: &'a dyn Fn(u16) -> bool,
     own: BTreeSet<u16>,
     start: u64,
@@ -28,10 +104,9 @@ impl Ports<'_> {
     }
 
     fn take(&mut self, asked: i64) -> Result<u16, String> {
-        let (first, count) = NODE_PORTS;
         let number = u16::try_from(asked).ok();
-        let Some(number) = number.filter(|port| (first..first + count).contains(port)) else {
-            let range = format!("The range of valid ports is {first}-{}", first + count - 1);
+        let Some(number) = number.filter(|port| self.range.contains(*port)) else {
+            let range = format!("The range of valid ports is {}", self.range);
             return Err(format!("provided port is not in the valid range. {range}"));
         };
         if !self.is_free(number) {
@@ -42,13 +117,13 @@ impl Ports<'_> {
     }
 
     fn any(&mut self) -> Option<u16> {
-        let (first, count) = NODE_PORTS;
-        let parts = [(BAND, count - BAND), (0, BAND)];
-        let found = parts.into_iter().find_map(|(begin, length)| {
-            let shift = u16::try_from(self.start % u64::from(length)).unwrap_or(0);
-            (0..length)
-                .map(|i| first + begin + (i + shift) % length)
-                .find(|port| self.is_free(*port))
+        let (size, band) = (self.range.size(), self.range.band());
+        let found = [band..size, 0..band].into_iter().find_map(|part| {
+            let length = part.len();
+            let shift = usize::try_from(self.start % u64::try_from(length.max(1)).ok()?).ok()?;
+            let offsets = (0..length).map(|i| part.start + (i + shift) % length);
+            let mut ports = offsets.filter_map(|offset| self.range.nth(offset));
+            ports.find(|port| self.is_free(*port))
         })?;
         self.own.insert(found);
         Some(found)
@@ -56,7 +131,7 @@ impl Ports<'_> {
 }
 
 /// Gives every port of a Service of type NodePort or LoadBalancer a node port: those asked for are checked, the others get a
-/// free one of 30000-32767; and one for health checks where the Service needs that. `is_taken` tells the node ports of all other Services.
+/// free one of the range; and one for health checks where the Service needs that. `is_taken` tells the node ports of all other Services.
 ///
 /// One node port may serve several protocols of one Service, as upstream: in a new Service ports of one number share it (53/TCP
 /// and 53/UDP), in an update any may. That no protocol has one node port twice is validated with the other fields.
@@ -64,6 +139,7 @@ impl Ports<'_> {
 /// # Errors
 /// 422 for a port that cannot be had, 500 when nothing is left.
 pub fn allocate_node_ports(
+    range: NodePorts,
     is_taken: &dyn Fn(u16) -> bool,
     start: u64,
     is_new: bool,
@@ -76,6 +152,7 @@ pub fn allocate_node_ports(
     // Ports asked for count also where no others are to be allocated.
     let fills = kind == "NodePort" || at(service, &["spec", "allocateLoadBalancerNodePorts"]) != &Value::Bool(false);
     let mut ports = Ports {
+        range,
         is_taken,
         own: BTreeSet::new(),
         start,

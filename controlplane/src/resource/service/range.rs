@@ -94,6 +94,12 @@ impl Range {
         1..size - u128::from(self.base.is_ipv4() && size > 2)
     }
 
+    /// How many addresses may be given out.
+    pub fn usable_count(self) -> u128 {
+        let usable = self.usable();
+        usable.end.saturating_sub(usable.start)
+    }
+
     /// Whether the address may be given out: in the range, and neither its network nor (for IPv4) its broadcast address.
     pub fn contains(self, ip: IpAddr) -> bool {
         let offset = bits(ip).checked_sub(self.network());

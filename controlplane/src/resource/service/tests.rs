@@ -205,7 +205,7 @@ fn a_port_for_health_checks_comes_and_goes_with_what_needs_it() {
     let local = json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local", "allocateLoadBalancerNodePorts": false,
         "ports": [{"port": 80}]});
     let mut old = service(local.clone());
-    allocate_node_ports(&|_| false, 3, true, &mut old).expect("room");
+    allocate_node_ports(NodePorts::default(), &|_| false, 3, true, &mut old).expect("room");
     assert_eq!(old["spec"]["healthCheckNodePort"], 30_089);
     assert_eq!(held_ports(&old), BTreeSet::from([30_089]));
     let mut new = service(local.clone());
@@ -217,7 +217,7 @@ fn a_port_for_health_checks_comes_and_goes_with_what_needs_it() {
     assert!(cluster["spec"]["healthCheckNodePort"].is_null());
     let mut asked = service(local);
     asked["spec"]["healthCheckNodePort"] = json!(30_001);
-    let why = allocate_node_ports(&|port| port == 30_001, 0, true, &mut asked)
+    let why = allocate_node_ports(NodePorts::default(), &|port| port == 30_001, 0, true, &mut asked)
         .expect_err("taken")
         .to_string();
     assert!(
@@ -232,21 +232,22 @@ fn node_ports_are_free_and_in_range() {
         json!({"type": "NodePort", "ports": [{"port": 1, "name": "a"}, {"port": 2, "name": "b",
         "nodePort": 30001}, {"port": 3, "name": "c"}]}),
     );
-    allocate_node_ports(&|port| port == 30_086, 0, true, &mut service).expect("room");
+    allocate_node_ports(NodePorts::default(), &|port| port == 30_086, 0, true, &mut service).expect("room");
     let ports: Vec<&Value> = list(&service, &["spec", "ports"])
         .iter()
         .map(|port| &port["nodePort"])
         .collect();
     assert_eq!(ports, [30_087, 30_001, 30_088]);
     service["spec"]["ports"][0]["nodePort"] = json!(80);
-    assert!(allocate_node_ports(&|_| false, 0, true, &mut service).is_err());
+    assert!(allocate_node_ports(NodePorts::default(), &|_| false, 0, true, &mut service).is_err());
 }
 
 #[test]
 fn node_ports_end_with_the_band_of_those_who_choose() {
     let one = |is_taken: &dyn Fn(u16) -> bool| {
         let mut service = service(json!({"type": "NodePort", "ports": [{"port": 1}]}));
-        allocate_node_ports(is_taken, 0, true, &mut service).map(|()| service["spec"]["ports"][0]["nodePort"].clone())
+        allocate_node_ports(NodePorts::default(), is_taken, 0, true, &mut service)
+            .map(|()| service["spec"]["ports"][0]["nodePort"].clone())
     };
     assert_eq!(one(&|port| port >= 30_086), Ok(json!(30_000)));
     let full = AllocateError::Exhausted("failed to allocate a nodePort: range is full");
@@ -284,7 +285,14 @@ fn node_ports(kind: &str, is_new: bool, used: &[u16], ports: &[(&str, u16, &str,
         })
         .collect();
     let mut service = service(json!({"type": kind, "ports": ports, "allocateLoadBalancerNodePorts": false}));
-    allocate_node_ports(&|port| used.contains(&port), 0, is_new, &mut service).map_err(|error| error.to_string())?;
+    allocate_node_ports(
+        NodePorts::default(),
+        &|port| used.contains(&port),
+        0,
+        is_new,
+        &mut service,
+    )
+    .map_err(|error| error.to_string())?;
     let ports = list(&service, &["spec", "ports"]).iter();
     Ok(ports.map(|port| port["nodePort"].as_u64().unwrap_or(0)).collect())
 }
@@ -365,4 +373,55 @@ proptest! {
         }
         prop_assert_eq!(count, (1usize << (32 - prefix)) - 2);
     }
+}
+
+#[test]
+fn the_range_of_node_ports_is_read_as_upstream_reads_it() {
+    for (text, range) in [
+        ("30000-32767", "30000-32767"),
+        (" 30000+100 ", "30000-30100"),
+        ("8080", "8080-8080"),
+        ("1-65535", "1-65535"),
+    ] {
+        assert_eq!(text.parse::<NodePorts>().expect("a range").to_string(), range);
+    }
+    for (text, why) in [
+        ("", "is not a number"),
+        ("x", "is not a number"),
+        ("1-2-3", "is not a number"),
+        ("+5", "is not a number"),
+        ("30000--1", "is not a number"),
+        ("0-100", "between 1 and 65535"),
+        ("30000-65536", "between 1 and 65535"),
+        ("1+4294967295", "between 1 and 65535"),
+        ("30001-30000", "cannot be less than start port"),
+    ] {
+        let error = text.parse::<NodePorts>().expect_err(text);
+        assert!(error.contains(why), "{text}: {error}");
+    }
+}
+
+#[test]
+fn node_ports_are_given_of_the_range_that_is_configured() {
+    let range: NodePorts = "8000-8001".parse().expect("a range");
+    let given = |asked: u16, used: &[u16]| {
+        let port = if asked == 0 {
+            json!({"port": 80})
+        } else {
+            json!({"port": 80, "nodePort": asked})
+        };
+        let mut service = json!({"spec": {"type": "NodePort", "ports": [port]}});
+        let given = allocate_node_ports(range, &|port| used.contains(&port), 7, true, &mut service);
+        given
+            .map(|()| service["spec"]["ports"][0]["nodePort"].clone())
+            .map_err(|error| error.to_string())
+    };
+    assert_eq!(given(0, &[8001]), Ok(json!(8000)));
+    assert_eq!(given(8001, &[]), Ok(json!(8001)));
+    assert!(
+        given(30_000, &[])
+            .expect_err("out of it")
+            .contains("The range of valid ports is 8000-8001")
+    );
+    assert!(given(0, &[8000, 8001]).expect_err("full").contains("range is full"));
 }

@@ -29,7 +29,8 @@ fn now() -> Timestamp {
 }
 
 fn look(services: &[Arc<Held>], addresses: &[Address]) -> Plan {
-    plan(services, addresses, &["10.96.0.0/24".parse().unwrap()], now())
+    let addresses: Vec<Arc<Address>> = addresses.iter().cloned().map(Arc::new).collect();
+    plan(services, &addresses, &["10.96.0.0/24".parse().unwrap()], now())
 }
 
 fn told(plan: &Plan) -> Vec<(&'static str, &str)> {

@@ -11,6 +11,10 @@ fn endpoints(more: Value) -> Endpoints {
     serde_json::from_value(value).unwrap()
 }
 
+fn plan(endpoints: &Endpoints, slices: &[Arc<EndpointSlice>]) -> Plan {
+    super::plan(endpoints, slices, 1000).0
+}
+
 fn body(write: &Write) -> Value {
     match &write.verb {
         Verb::Create(body) | Verb::Replace(body) => body.clone(),
@@ -56,7 +60,7 @@ fn each_family_has_a_slice_with_what_the_endpoints_say() {
     );
     assert_eq!(body(&plan.writes[1])["addressType"], "IPv6");
     assert_eq!(
-        super::plan(&endpoints, &made(&plan)),
+        self::plan(&endpoints, &made(&plan)),
         Plan::default(),
         "nothing more to do"
     );
@@ -87,8 +91,9 @@ fn what_is_too_much_or_no_address_is_told() {
         .collect();
     let mut subset = json!({"addresses": many});
     subset["addresses"][0]["ip"] = json!("nowhere");
-    let plan = plan(&endpoints(json!({"subsets": [subset]})), &[]);
+    let (plan, left_out) = super::plan(&endpoints(json!({"subsets": [subset]})), &[], 1000);
     assert_eq!(body(&plan.writes[0])["endpoints"].as_array().unwrap().len(), 1000);
+    assert_eq!(left_out, 3);
     let told: Vec<(&str, &str)> = plan
         .events
         .iter()
@@ -103,10 +108,22 @@ fn what_is_too_much_or_no_address_is_told() {
             ),
             (
                 "TooManyAddressesToMirror",
-                "A max of 1000 addresses can be mirrored to EndpointSlices per Endpoints subset. 2 addresses were skipped"
+                "A max of 1000 addresses can be mirrored to EndpointSlices per Endpoints subset. 3 addresses were skipped"
             ),
         ]
     );
+}
+
+/// Two subsets of the same ports share a slice: what that does not hold is told too.
+#[test]
+fn what_a_slice_does_not_hold_is_told() {
+    let subset = |first: u8| json!({"addresses": [{"ip": format!("192.0.2.{first}")}, {"ip": format!("192.0.2.{}", first + 1)}]});
+    let (plan, left_out) = super::plan(&endpoints(json!({"subsets": [subset(1), subset(3)]})), &[], 3);
+    assert_eq!(
+        (body(&plan.writes[0])["endpoints"].as_array().unwrap().len(), left_out),
+        (3, 1)
+    );
+    assert_eq!(plan.events[0].reason, "TooManyAddressesToMirror");
 }
 
 #[test]
