@@ -22,6 +22,7 @@ pub mod kubelet_proxy;
 mod negotiate;
 pub mod openapi;
 pub mod printer;
+pub(crate) mod port_claims;
 mod quota;
 pub mod reader;
 mod receive;

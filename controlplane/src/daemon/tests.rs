@@ -1,9 +1,11 @@
 //! A whole control plane in one process, without a port, under a paused clock.
 
 mod advertised;
+mod several;
 mod upgraded;
 
 use super::*;
+use crate::apiserver::user::User;
 use crate::config::flags;
 use client::TokioClock;
 use k8s_openapi::api::apps::v1::Deployment;

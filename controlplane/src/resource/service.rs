@@ -16,6 +16,7 @@ mod carry;
 mod families;
 mod node_port;
 mod range;
+mod range_allocation;
 mod rules;
 
 pub use allocate::{
@@ -25,6 +26,7 @@ pub use allocate::{
 pub use carry::pair_addresses;
 pub use families::fill_families;
 pub use node_port::allocate_node_ports;
+pub use range_allocation::{range_allocation, taken_ports};
 pub use range::{Range, Ranges, family};
 pub use rules::is_external;
 

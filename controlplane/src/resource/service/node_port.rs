@@ -10,7 +10,7 @@ use crate::resource::field::{at, int, list, list_mut, set, text};
 use crate::resource::field_error::FieldError;
 
 /// The range of node ports: the first, and how many.
-const NODE_PORTS: (u16, u16) = (30_000, 2_768);
+pub(super) const NODE_PORTS: (u16, u16) = (30_000, 2_768);
 /// The ports at the beginning that are left to those who choose their own, as long as there are others: a 32nd part, 16 to 128
 /// (contract §12).
 const BAND: u16 = 2_768 / 32;
