@@ -4,9 +4,10 @@
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=proto");
-    let wanted: [(&str, &str, &[&str]); 8] = [
+    let wanted: [(&str, &str, &[&str]); 9] = [
         ("CRI", "cri", &["cri.proto"]),
         ("CONTAINERD", "containerd", &["containerd_events.proto"]),
+        ("ETCD", "etcd", &["etcd.proto"]),
         ("HEALTH", "health", &["health.proto"]),
         ("PLUGIN", "plugin", &["plugin_registration.proto"]),
         ("DRA", "dra", &["dra_v1.proto", "dra_v1beta1.proto", "dra_health.proto"]),

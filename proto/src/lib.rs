@@ -19,6 +19,13 @@ pub mod containerd {
     include!(concat!(env!("OUT_DIR"), "/containerd/containerd.services.events.v1.rs"));
 }
 
+/// What the control plane needs of etcd's v3 API.
+#[cfg(feature = "etcd")]
+#[allow(missing_docs, clippy::all, unreachable_pub)]
+pub mod etcd {
+    include!(concat!(env!("OUT_DIR"), "/etcd/etcdserverpb.rs"));
+}
+
 /// The gRPC health checking protocol, which probes ask.
 #[cfg(feature = "health")]
 #[allow(missing_docs, clippy::all, unreachable_pub)]

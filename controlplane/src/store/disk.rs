@@ -17,14 +17,13 @@ mod reserve;
 mod upgrade;
 
 use super::feed::Feed;
-use super::{Change, Expect, Record, Replaced, Revision, Store, StoreError};
+use super::{Change, Expect, Record, Replaced, Revision, Steps, Store, StoreError};
 use async_trait::async_trait;
 use bytes::Bytes;
 use compaction::Freed;
 use directory::{Directory, in_use, unusable};
 pub use fatal::OnFatal;
 use fatal::{end_process, guarded};
-use futures::stream::BoxStream;
 use job::{Job, Operation};
 use past::Past;
 use records::{META, RECORDS};
@@ -218,11 +217,11 @@ impl Store for Disk {
         .map_err(|_| StoreError::Closed)?
     }
 
-    async fn watch(&self, prefix: &str, after: Revision) -> Result<BoxStream<'static, Change>, StoreError> {
+    async fn watch(&self, prefix: &str, after: Revision) -> Result<Steps, StoreError> {
         self.feed.stream(prefix, after)
     }
 
-    async fn follow(&self, after: Revision) -> Result<BoxStream<'static, Change>, StoreError> {
+    async fn follow(&self, after: Revision) -> Result<Steps, StoreError> {
         self.feed.follow(after)
     }
 

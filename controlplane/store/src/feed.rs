@@ -4,8 +4,8 @@
 //! falls behind what is kept ([`LOG_BYTES`], and what compaction leaves) simply ends. A follower (the window) does not: what it
 //! has not read is kept, and the writer waits for it. Never decides whether a write is allowed.
 
-use super::{Change, Revision, StoreError};
-use futures::stream::{self, BoxStream, StreamExt};
+use super::{Change, Revision, Step, Steps, StoreError};
+use futures::stream::{self, StreamExt};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -122,17 +122,19 @@ impl Feed {
     }
 
     /// Every change after `after` under `prefix`; ends when the reader falls behind what is kept, or the backend is dropped.
-    pub fn stream(&self, prefix: &str, after: Revision) -> Result<BoxStream<'static, Change>, StoreError> {
+    pub fn stream(&self, prefix: &str, after: Revision) -> Result<Steps, StoreError> {
         let reader = self.reader(after, false)?;
         let prefix = prefix.to_owned();
-        let changes = reader.changes();
-        let changes = changes.filter(move |change| std::future::ready(change.key.starts_with(&prefix)));
-        Ok(changes.boxed())
+        let steps = reader.steps().map(move |mut step| {
+            step.changes.retain(|change| change.key.starts_with(&prefix));
+            Ok(step)
+        });
+        Ok(steps.boxed())
     }
 
     /// Every change after `after`, all of them: nothing is forgotten before this reader has read it.
-    pub fn follow(&self, after: Revision) -> Result<BoxStream<'static, Change>, StoreError> {
-        Ok(self.reader(after, true)?.changes().boxed())
+    pub fn follow(&self, after: Revision) -> Result<Steps, StoreError> {
+        Ok(self.reader(after, true)?.steps().map(Ok).boxed())
     }
 
     fn reader(&self, after: Revision, is_follower: bool) -> Result<Reader, StoreError> {
@@ -166,15 +168,14 @@ struct Reader {
 }
 
 impl Reader {
-    fn changes(self) -> impl stream::Stream<Item = Change> + Send {
-        let batches = stream::unfold(self, |mut reader| async move {
-            let batch = reader.next_batch().await?;
-            Some((stream::iter(batch), reader))
-        });
-        batches.flatten()
+    fn steps(self) -> impl stream::Stream<Item = Step> + Send {
+        stream::unfold(self, |mut reader| async move {
+            let step = reader.next_step().await?;
+            Some((step, reader))
+        })
     }
 
-    async fn next_batch(&mut self) -> Option<Vec<Change>> {
+    async fn next_step(&mut self) -> Option<Step> {
         loop {
             if *self.newest.borrow_and_update() <= self.seen {
                 self.newest.changed().await.ok()?;
@@ -182,14 +183,17 @@ impl Reader {
             }
             let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
             let skip = usize::try_from(self.seen.checked_sub(log.compacted)?).ok()?;
-            let batch: Vec<Change> = log.changes.iter().skip(skip).take(BATCH).cloned().collect();
-            self.seen = batch.last()?.revision;
+            let changes: Vec<Change> = log.changes.iter().skip(skip).take(BATCH).cloned().collect();
+            self.seen = changes.last()?.revision;
             if let Some(number) = self.follower {
                 log.followers.insert(number, self.seen);
                 log.trim();
                 self.read.notify_all();
             }
-            return Some(batch);
+            return Some(Step {
+                revision: self.seen,
+                changes,
+            });
         }
     }
 }

@@ -13,7 +13,8 @@ pub mod conformance;
 pub mod feed;
 pub mod memory;
 
-/// A store-wide revision, counted from 1; each write makes exactly one (control-plane contract §10).
+/// A store-wide revision, counted from 1; each write through this trait makes exactly one (control-plane contract §10). What others
+/// do to a shared backend may write several keys at one.
 pub type Revision = u64;
 
 /// A key with its value, as of some revision.
@@ -41,6 +42,20 @@ pub struct Change {
     /// Whether the key did not exist before.
     pub created: bool,
 }
+
+/// What a watch tells at once: all there is up to a revision.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Whoever has taken this step has seen every change up to this revision, and may go on from it. It may be newer than the newest
+    /// change: what made it was none of the watch's.
+    pub revision: Revision,
+    /// The changes since the step before, in order. Several may have one revision, which is never split between steps.
+    pub changes: Vec<Change>,
+}
+
+/// A watch: steps without end. The first error is its last item and says why it ended; one that ends without an error is of a store
+/// that has been closed, or of a reader that fell behind what is kept.
+pub type Steps = BoxStream<'static, Result<Step, StoreError>>;
 
 /// A write of before, by what it took the place of.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -122,6 +137,15 @@ pub enum StoreError {
         /// Free space below which nothing is added, in MiB.
         reserve_mib: u64,
     },
+    /// The store cannot be reached or has no quorum; nothing has been written. It may be back in a moment.
+    #[error("{0}")]
+    Unavailable(String),
+    /// Whether the write has been done is not known, and could not be found out.
+    #[error("{0}")]
+    OutcomeUnknown(String),
+    /// The store refused, and would again.
+    #[error("{0}")]
+    Refused(String),
     /// The store has been closed.
     #[error("the store is closed")]
     Closed,
@@ -129,7 +153,7 @@ pub enum StoreError {
 
 /// A key-value store with etcd's semantics: one global revision per write, conditional writes, ordered watches.
 ///
-/// Backends: `memory` (tests), `disk` (the default). Readers see nothing before it is durable.
+/// Backends: `memory` (tests), `disk` (the default), `etcd`. Readers see nothing before it is durable.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
     /// Writes `value` if `expect` holds; returns the write's revision.
@@ -170,12 +194,13 @@ pub trait Store: Send + Sync + 'static {
     /// Every record under `prefix` in key order, with the revision the answer is from.
     async fn range(&self, prefix: &str) -> Result<(Revision, Vec<Record>), StoreError>;
 
-    /// Every change after revision `after` under `prefix`, each once and in order, without end.
-    async fn watch(&self, prefix: &str, after: Revision) -> Result<BoxStream<'static, Change>, StoreError>;
+    /// Every change after revision `after` under `prefix`, each once and in order, without end. That `after` has been compacted away
+    /// is said here, or by the first item.
+    async fn watch(&self, prefix: &str, after: Revision) -> Result<Steps, StoreError>;
 
     /// As [`Store::watch`] of everything, for a reader that must not miss anything and always reads on: the backend keeps what it
     /// has not read, and may hold writes back meanwhile.
-    async fn follow(&self, after: Revision) -> Result<BoxStream<'static, Change>, StoreError> {
+    async fn follow(&self, after: Revision) -> Result<Steps, StoreError> {
         self.watch("", after).await
     }
 
@@ -204,4 +229,10 @@ pub trait Store: Send + Sync + 'static {
 
     /// Forgets history up to and including `revision`.
     async fn compact(&self, revision: Revision) -> Result<(), StoreError>;
+
+    /// The reader of everything has read up to `revision`: a backend of this process alone needs its history no more. One that others
+    /// read too decides by itself when it compacts.
+    async fn has_read(&self, revision: Revision) -> Result<(), StoreError> {
+        self.compact(revision).await
+    }
 }

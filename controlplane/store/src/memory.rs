@@ -3,10 +3,9 @@
 //! Owns the records of one process's life. No threads, no timers: it behaves the same under a paused clock.
 
 use super::feed::Feed;
-use super::{Change, Expect, Record, Revision, Store, StoreError};
+use super::{Change, Expect, Record, Revision, Steps, Store, StoreError};
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures::stream::BoxStream;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -133,11 +132,11 @@ impl Store for Memory {
         Ok((self.feed.newest(), found))
     }
 
-    async fn watch(&self, prefix: &str, after: Revision) -> Result<BoxStream<'static, Change>, StoreError> {
+    async fn watch(&self, prefix: &str, after: Revision) -> Result<Steps, StoreError> {
         self.feed.stream(prefix, after)
     }
 
-    async fn follow(&self, after: Revision) -> Result<BoxStream<'static, Change>, StoreError> {
+    async fn follow(&self, after: Revision) -> Result<Steps, StoreError> {
         self.feed.follow(after)
     }
 

@@ -4,8 +4,8 @@
 
 use super::interest::{Asked, read_of};
 use super::{ResourceWindow, Resources, Selectable, Shared, Stored};
-use crate::store::{Change, Record, Revision, Store, StoreError};
-use futures::stream::{BoxStream, StreamExt};
+use crate::store::{Change, Record, Revision, Step, Steps, Store, StoreError};
+use futures::stream::StreamExt;
 use imbl::OrdMap;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::Ordering;
@@ -19,29 +19,26 @@ const KEEP: Duration = Duration::from_secs(300);
 const SWEEP: Duration = Duration::from_secs(30);
 /// How many bytes are forgotten at a time when there is too much past.
 const FORGET_BYTES: usize = 256 << 10;
-/// Pause before a store that could not be read is read again.
-const RETRY: Duration = Duration::from_secs(1);
+/// Pause before a store that could not be read is read again: the first, and the longest.
+const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+/// Steps that become visible together, at most.
+const TOGETHER: usize = 64;
 
 /// Applies the store's changes until the store is closed, and forgets what is older than [`KEEP`].
-pub(super) async fn follow(
-    store: Arc<dyn Store>,
-    shared: Arc<Shared>,
-    changes: BoxStream<'static, Change>,
-    start: Revision,
-) {
-    let mut changes = changes.ready_chunks(256);
+pub(super) async fn follow(store: Arc<dyn Store>, shared: Arc<Shared>, steps: Steps, start: Revision) {
+    let mut steps = steps.ready_chunks(TOGETHER);
     let mut marks: VecDeque<(Instant, Revision)> = VecDeque::from([(Instant::now(), start)]);
     let mut sweep = tokio::time::interval(SWEEP);
     sweep.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             biased;
-            batch = changes.next() => match batch {
-                Some(batch) => apply(&shared, batch),
-                None => match resume(&store, &shared).await {
-                    Some(resumed) => changes = resumed.ready_chunks(256),
+            batch = steps.next() => {
+                let Some(ended) = take(&shared, batch) else { continue };
+                match resume(&store, &shared, ended).await {
+                    Some(resumed) => steps = resumed.ready_chunks(TOGETHER),
                     None => return,
-                },
+                }
             },
             _ = sweep.tick() => {
                 let now = Instant::now();
@@ -59,6 +56,31 @@ pub(super) async fn follow(
             }
         }
     }
+}
+
+/// Why the steps have ended: what the last of them said, if anything.
+type Ended = Option<StoreError>;
+
+/// Makes steps visible; tells if they have ended.
+fn take(shared: &Shared, steps: Option<Vec<Result<Step, StoreError>>>) -> Option<Ended> {
+    let Some(steps) = steps else { return Some(None) };
+    let (mut newest, mut changes, mut ended) = (None, Vec::new(), None);
+    for step in steps {
+        match step {
+            Ok(step) => {
+                newest = Some(step.revision);
+                changes.extend(step.changes);
+            }
+            Err(error) => {
+                ended = Some(Some(error));
+                break;
+            }
+        }
+    }
+    if let Some(newest) = newest {
+        apply(shared, changes, newest);
+    }
+    ended
 }
 
 /// What selectors can ask of the changes, where somebody is interested in fields: read while nobody waits for a lock.
@@ -88,16 +110,13 @@ fn read_fields(shared: &Shared, batch: &[Change]) -> Vec<Option<Asked>> {
     read.collect()
 }
 
-fn apply(shared: &Shared, batch: Vec<Change>) {
+fn apply(shared: &Shared, batch: Vec<Change>, newest: Revision) {
     let now = Instant::now();
     let asked = read_fields(shared, &batch);
     let mut touched: Vec<Arc<ResourceWindow>> = Vec::new();
     // Held for the whole batch: a claim sees either all of it or nothing.
     let mut guard = shared.resources.write().unwrap_or_else(PoisonError::into_inner);
     let resources = &mut *guard;
-    let Some(newest) = batch.last().map(|change| change.revision) else {
-        return;
-    };
     for (change, asked) in batch.into_iter().zip(asked) {
         if let Some(owner) = resources.owner(&change.key) {
             owner.change(|history| history.apply(change, asked.as_ref(), now));
@@ -166,7 +185,7 @@ async fn forget(store: &Arc<dyn Store>, shared: &Shared, now: Instant, outlived:
     }
     // The window keeps its own history, so the store's log is only the way here.
     let applied = *shared.applied.borrow();
-    if let Err(error) = store.compact(applied).await {
+    if let Err(error) = store.has_read(applied).await {
         tracing::warn!(%error, "the store cannot be compacted");
     }
     if let Some(revision) = outlived {
@@ -179,33 +198,50 @@ async fn forget(store: &Arc<dyn Store>, shared: &Shared, now: Instant, outlived:
 
 /// The changes after what has been applied, once the stream of them has ended. The store keeps a bounded log: if the window
 /// fell behind it, everything is read anew, and watches end (their clients list again). `None` when the store is closed.
-async fn resume(store: &Arc<dyn Store>, shared: &Shared) -> Option<BoxStream<'static, Change>> {
-    let mut applied = *shared.applied.borrow();
-    if store.current_revision().await.ok()? == applied {
-        return None;
-    }
+async fn resume(store: &Arc<dyn Store>, shared: &Shared, ended: Ended) -> Option<Steps> {
+    let applied = *shared.applied.borrow();
+    let mut failed = match ended {
+        Some(error) => Some(error),
+        // Nothing was said, and there is nothing to read: it is closed.
+        None if store.current_revision().await.ok()? == applied => return None,
+        None => None,
+    };
+    let mut pause = RETRY.0;
     loop {
-        let failed = match store.follow(applied).await {
-            Ok(changes) => return Some(changes),
-            Err(StoreError::Compacted { .. }) => {
-                tracing::warn!(applied, "the window fell behind the store; it reads everything anew");
-                match store.range("").await {
-                    Ok((revision, records)) => {
-                        replace(shared, revision, records);
-                        applied = revision;
-                        continue;
-                    }
-                    Err(error) => error,
+        match failed {
+            None => {}
+            Some(StoreError::Closed) => return None,
+            Some(StoreError::Compacted { .. }) => match read_anew(store, shared).await {
+                Ok(()) => {}
+                Err(StoreError::Closed) => return None,
+                Err(error) => {
+                    wait(&error, &mut pause).await;
+                    failed = Some(StoreError::Compacted { wanted: 0, oldest: 0 });
+                    continue;
                 }
-            }
-            Err(error) => error,
-        };
-        if matches!(failed, StoreError::Closed) {
-            return None;
+            },
+            Some(error) => wait(&error, &mut pause).await,
         }
-        tracing::warn!(error = %failed, "the store cannot be read");
-        tokio::time::sleep(RETRY).await;
+        let applied = *shared.applied.borrow();
+        match store.follow(applied).await {
+            Ok(steps) => return Some(steps),
+            Err(error) => failed = Some(error),
+        }
     }
+}
+
+async fn wait(error: &StoreError, pause: &mut Duration) {
+    tracing::warn!(%error, "the store cannot be read");
+    tokio::time::sleep(*pause).await;
+    *pause = (*pause * 2).min(RETRY.1);
+}
+
+async fn read_anew(store: &Arc<dyn Store>, shared: &Shared) -> Result<(), StoreError> {
+    let applied = *shared.applied.borrow();
+    tracing::warn!(applied, "the window fell behind the store; it reads everything anew");
+    let (revision, records) = store.range("").await?;
+    replace(shared, revision, records);
+    Ok(())
 }
 
 /// Makes the window show exactly these records, without a past.

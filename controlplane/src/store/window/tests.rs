@@ -201,13 +201,9 @@ impl Store for Torn {
     async fn range(&self, prefix: &str) -> Result<(Revision, Vec<crate::store::Record>), StoreError> {
         self.memory.range(prefix).await
     }
-    async fn watch(
-        &self,
-        prefix: &str,
-        after: Revision,
-    ) -> Result<futures::stream::BoxStream<'static, crate::store::Change>, StoreError> {
-        let changes = self.memory.watch(prefix, after).await?;
-        Ok(changes.map(|_| panic!("torn")).boxed())
+    async fn watch(&self, prefix: &str, after: Revision) -> Result<crate::store::Steps, StoreError> {
+        let steps = self.memory.watch(prefix, after).await?;
+        Ok(steps.map(|_| panic!("torn")).boxed())
     }
     async fn current_revision(&self) -> Result<Revision, StoreError> {
         self.memory.current_revision().await

@@ -1,10 +1,9 @@
 //! What the store refuses after it was charged.
 
 use super::*;
-use crate::store::{Change, Expect, Record, Revision, StoreError};
+use crate::store::{Expect, Record, Revision, Steps, StoreError};
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures::stream::BoxStream;
 use std::collections::VecDeque;
 use std::pin::pin;
 use std::sync::Mutex;
@@ -78,7 +77,7 @@ impl Store for Contrary {
         self.memory.range(prefix).await
     }
 
-    async fn watch(&self, prefix: &str, after: Revision) -> Result<BoxStream<'static, Change>, StoreError> {
+    async fn watch(&self, prefix: &str, after: Revision) -> Result<Steps, StoreError> {
         self.memory.watch(prefix, after).await
     }
 

@@ -5,11 +5,10 @@ use crate::apiserver::gate::secured::Secured;
 use crate::apiserver::request::{Query, RequestInfo};
 use crate::apiserver::user::User;
 use crate::store::value::testing::as_stored;
-use crate::store::{Change, Expect, Record, Revision, Store, StoreError};
+use crate::store::{Expect, Record, Revision, Steps, Store, StoreError};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::FutureExt;
-use futures::stream::BoxStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tokio::sync::Semaphore;
 
@@ -70,7 +69,7 @@ impl Store for Slow {
         self.memory.range(prefix).await
     }
 
-    async fn watch(&self, prefix: &str, after: Revision) -> Result<BoxStream<'static, Change>, StoreError> {
+    async fn watch(&self, prefix: &str, after: Revision) -> Result<Steps, StoreError> {
         self.memory.watch(prefix, after).await
     }
 

@@ -1,0 +1,220 @@
+//! Requests to the cluster: the member that answers, deadlines, another member when one fails.
+//!
+//! Owns the channels and the newest revision anybody has told of. Never repeats a request whose repetition could do harm: writes go
+//! through `txn`, which knows what a lost answer may mean.
+
+use crate::address::Address;
+use crate::connect;
+use crate::members::Members;
+use crate::options::{Deadlines, OpenError, Options};
+use crate::verdict::{self, Verdict};
+use proto::etcd::kv_client::KvClient;
+use proto::etcd::watch_client::WatchClient;
+use proto::etcd::{CompactionRequest, RangeRequest, RangeResponse, ResponseHeader, TxnRequest, TxnResponse};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use store::{Revision, StoreError};
+use tokio::time::Instant;
+use tonic::Status;
+use tonic::transport::Channel;
+
+/// Upstream's words for a request that nobody answered in time.
+const TIMED_OUT: &str = "etcdserver: request timed out";
+/// A key to ask the revision with: there is one key of the name at most, and it is small.
+pub(crate) const COMPACT_KEY: &[u8] = b"compact_rev_key";
+
+struct Member {
+    url: String,
+    channel: Channel,
+}
+
+/// See the module.
+pub(crate) struct Rpc {
+    members: Vec<Member>,
+    health: Members,
+    newest: AtomicU64,
+    pub(crate) deadlines: Deadlines,
+}
+
+/// What an attempt at one member came to.
+pub(crate) struct Failed {
+    pub(crate) verdict: Verdict,
+    /// The reason, for people.
+    pub(crate) text: String,
+}
+
+impl Rpc {
+    /// Checks what is given; connects to nobody yet.
+    pub(crate) fn new(options: &Options) -> Result<Self, OpenError> {
+        let mut members = Vec::new();
+        for url in &options.servers {
+            let server = |why| OpenError::Server { url: url.clone(), why };
+            let address = Address::parse(url).map_err(server)?;
+            if address.is_tls() {
+                // Said now, not at the first connection.
+                connect::client_config(&options.tls).map_err(OpenError::Tls)?;
+            }
+            let channel = connect::channel(&address, &options.tls).map_err(server)?;
+            let url = url.clone();
+            members.push(Member { url, channel });
+        }
+        if members.is_empty() {
+            return Err(OpenError::NoServer);
+        }
+        Ok(Self {
+            health: Members::new(members.len()),
+            members,
+            newest: AtomicU64::new(1),
+            deadlines: options.deadlines,
+        })
+    }
+
+    /// Waits until a member answers with a quorum behind it.
+    pub(crate) async fn first_answer(&self, within: Duration) -> Result<(), OpenError> {
+        let end = Instant::now() + within;
+        let request = revision_request();
+        let answer = self.read_until(end, |client| range_once(client, request.clone())).await;
+        let answer = answer.map_err(|error| OpenError::NoAnswer(error.to_string()))?;
+        self.note(answer.header.as_ref());
+        Ok(())
+    }
+
+    /// The newest revision that anybody has told of.
+    pub(crate) fn newest(&self) -> Revision {
+        self.newest.load(Ordering::SeqCst)
+    }
+
+    /// Takes down what a reply says of the revision.
+    pub(crate) fn note(&self, header: Option<&ResponseHeader>) -> Revision {
+        let revision = header.map_or(0, |header| header.revision) as Revision;
+        self.newest.fetch_max(revision, Ordering::SeqCst);
+        revision
+    }
+
+    /// A linearizable range.
+    pub(crate) async fn range(&self, request: RangeRequest) -> Result<RangeResponse, StoreError> {
+        let end = Instant::now() + self.deadlines.request;
+        let answer = self
+            .read_until(end, |client| range_once(client, request.clone()))
+            .await?;
+        self.note(answer.header.as_ref());
+        Ok(answer)
+    }
+
+    /// The newest revision (linearizable).
+    pub(crate) async fn revision(&self) -> Result<Revision, StoreError> {
+        let answer = self.range(revision_request()).await?;
+        Ok(answer.header.map_or(0, |header| header.revision) as Revision)
+    }
+
+    /// Forgets history up to a revision; one that is forgotten already is none the worse.
+    pub(crate) async fn compact(&self, revision: Revision) -> Result<(), StoreError> {
+        let end = Instant::now() + self.deadlines.request;
+        let revision = revision as i64;
+        let request = CompactionRequest {
+            revision,
+            physical: false,
+        };
+        let answer = self.read_until(end, |mut client| {
+            let request = request.clone();
+            async move { client.compact(request).await.map(tonic::Response::into_inner) }
+        });
+        match answer.await {
+            Ok(_) | Err(StoreError::Compacted { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// One attempt at a transaction, at the member whose turn it is.
+    pub(crate) async fn txn_once(&self, request: TxnRequest, end: Instant) -> Result<TxnResponse, Failed> {
+        let once = |mut client: KvClient<Channel>| async move { client.txn(request).await };
+        let answer = self.attempt(end, once).await?.into_inner();
+        self.note(answer.header.as_ref());
+        Ok(answer)
+    }
+
+    /// A client for watches at the member whose turn it is, and that member's number.
+    pub(crate) fn watch_client(&self) -> (usize, WatchClient<Channel>) {
+        let (member, _) = self.health.choose(Instant::now());
+        let client = WatchClient::new(self.members[member].channel.clone());
+        (member, client.max_decoding_message_size(usize::MAX))
+    }
+
+    /// A member's watch broke, or tells nothing.
+    pub(crate) fn failed(&self, member: usize) {
+        self.health.failed(member, Instant::now());
+    }
+
+    /// What a member is called in messages.
+    pub(crate) fn url(&self, member: usize) -> &str {
+        &self.members[member].url
+    }
+
+    /// Asks until somebody answers, or the end: for requests that may be done twice.
+    async fn read_until<T, F>(&self, end: Instant, once: impl Fn(KvClient<Channel>) -> F) -> Result<T, StoreError>
+    where
+        F: Future<Output = Result<T, Status>>,
+    {
+        loop {
+            let failed = match self.attempt(end, &once).await {
+                Ok(answer) => return Ok(answer),
+                Err(failed) => failed,
+            };
+            match failed.verdict {
+                Verdict::Refused => return Err(StoreError::Refused(failed.text)),
+                Verdict::Compacted => return Err(StoreError::Compacted { wanted: 0, oldest: 0 }),
+                Verdict::NotDone | Verdict::Unsure if Instant::now() >= end => return Err(unavailable(&failed.text)),
+                Verdict::NotDone | Verdict::Unsure => {}
+            }
+        }
+    }
+
+    /// One attempt, begun when a member may be asked, and not after the end.
+    async fn attempt<T, F>(&self, end: Instant, once: impl FnOnce(KvClient<Channel>) -> F) -> Result<T, Failed>
+    where
+        F: Future<Output = Result<T, Status>>,
+    {
+        let (member, free) = self.health.choose(Instant::now());
+        tokio::time::sleep_until(free.min(end)).await;
+        let Member { url, channel } = &self.members[member];
+        let client = KvClient::new(channel.clone()).max_decoding_message_size(usize::MAX);
+        let deadline = end.min(Instant::now() + self.deadlines.attempt);
+        let (verdict, text) = match tokio::time::timeout_at(deadline, once(client)).await {
+            Ok(Ok(answer)) => {
+                self.health.answered(member);
+                return Ok(answer);
+            }
+            Ok(Err(status)) => (verdict::of(&status), verdict::text(&status)),
+            Err(_) => (Verdict::Unsure, "no answer in time".to_owned()),
+        };
+        match verdict {
+            Verdict::Refused | Verdict::Compacted => {
+                self.health.answered(member);
+                Err(Failed { verdict, text })
+            }
+            Verdict::NotDone | Verdict::Unsure => {
+                self.health.failed(member, Instant::now());
+                tracing::debug!(member = %url, reason = %text, "a member of etcd cannot serve a request");
+                let text = format!("{url}: {text}");
+                Err(Failed { verdict, text })
+            }
+        }
+    }
+}
+
+/// What to tell when nobody has answered in time, and why the last one has not.
+pub(crate) fn unavailable(last: &str) -> StoreError {
+    StoreError::Unavailable(format!("{TIMED_OUT} ({last})"))
+}
+
+fn revision_request() -> RangeRequest {
+    RangeRequest {
+        key: COMPACT_KEY.to_vec(),
+        count_only: true,
+        ..RangeRequest::default()
+    }
+}
+
+async fn range_once(mut client: KvClient<Channel>, request: RangeRequest) -> Result<RangeResponse, Status> {
+    client.range(request).await.map(tonic::Response::into_inner)
+}
