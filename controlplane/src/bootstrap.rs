@@ -10,8 +10,8 @@ pub mod flow_control;
 pub mod identity;
 mod live;
 mod objects;
-pub mod ports;
 pub mod policy;
+pub mod ports;
 mod services;
 
 use crate::apiserver::ApiServer;

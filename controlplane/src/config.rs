@@ -9,12 +9,14 @@ pub mod cidr;
 pub mod components;
 mod controllers;
 pub mod flags;
+mod storage;
 
 pub use admission::AdmissionConfig;
 pub use audit::AuditConfig;
 pub use cidr::{Cidr, Cidrs};
 pub use components::{AloneConfig, Components, ElectionConfig};
 pub use controllers::ControllersConfig;
+pub use storage::StoreKind;
 
 use flags::Flags;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -25,15 +27,6 @@ pub const DEFAULT_ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 
 /// Default of `--data-dir`.
 pub const DEFAULT_DATA_DIR: &str = "/var/lib/skiff/controlplane";
-
-/// Which store keeps the objects (`--store`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StoreKind {
-    /// On disk under the data directory.
-    Disk,
-    /// In memory: everything is lost at exit. For tests.
-    Memory,
-}
 
 /// Everything `controlplane` needs to run, checked.
 #[derive(Clone, Debug, PartialEq)]
@@ -232,17 +225,6 @@ impl Reader<'_> {
         port
     }
 
-    fn store(&mut self) -> StoreKind {
-        match self.flags.last("store") {
-            None | Some("disk") => StoreKind::Disk,
-            Some("memory") => StoreKind::Memory,
-            Some(other) => {
-                self.wrong("store", other, "must be disk or memory");
-                StoreKind::Disk
-            }
-        }
-    }
-
     fn advertise(&mut self) -> Option<IpAddr> {
         self.flags.last("advertise-address")?;
         let address = self.parse("advertise-address", IpAddr::V4(Ipv4Addr::UNSPECIFIED));
@@ -352,6 +334,7 @@ mod tests {
         let mistakes = resolve(&[
             "--secure-port=70000",
             "--etcd-servers=http://x",
+            "--etcd-servers-overrides=/events#http://x",
             "--no-such-flag",
             "--bind-address",
             "nowhere",
@@ -362,7 +345,8 @@ mod tests {
         let all = mistakes.join("\n");
         for part in [
             "\"--secure-port\"",
-            "--etcd-servers",
+            "--etcd-servers\"",
+            "--etcd-servers-overrides",
             "unknown flag: --no-such-flag",
             "invalid argument \"nowhere\" for \"--bind-address\" flag",
             "--tls-private-key-file",

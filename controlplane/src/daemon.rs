@@ -21,14 +21,17 @@ use crate::pki::reload::WatchedFiles;
 use crate::pki::{self, Pki, PkiError, files, tls};
 use crate::resource::service::{AllocateError, CLUSTER_DNS, Ranges};
 use crate::resource::stored::KeyKinds;
-use crate::scheduler::config::SchedulerConfig;
 use crate::scheduler;
+use crate::scheduler::config::SchedulerConfig;
+use crate::schema::{self, Media};
 use crate::store::disk::Disk;
 use crate::store::memory::Memory;
+use crate::store::readable::Readable;
 use crate::store::value::TypeMeta;
 use crate::store::{Store, StoreError};
 use client::Clock;
 use clients::Clients;
+use etcd::Etcd;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -52,6 +55,9 @@ pub enum DaemonError {
     /// The store under the data directory.
     #[error(transparent)]
     Store(StoreError),
+    /// The store on etcd.
+    #[error(transparent)]
+    Etcd(etcd::OpenError),
     /// The address and port to serve on.
     #[error("cannot listen on {address}")]
     Listen {
@@ -128,7 +134,7 @@ impl Daemon {
     pub async fn start(config: &Config, host: Host) -> Result<Self, DaemonError> {
         files::make_private_dir(&config.data_dir).map_err(DaemonError::Pki)?;
         // First, because it keeps a second process off the data directory.
-        let store = open_store(config)?;
+        let store = open_store(config).await?;
         let address = config.listen();
         let listener = TcpListener::bind(address).await;
         let listener = listener.map_err(|source| DaemonError::Listen { address, source })?;
@@ -218,7 +224,12 @@ impl Daemon {
         if server.store().is_shared() {
             let (hostname, own) = (host.hostname.clone(), SocketAddr::new(advertise, config.secure_port));
             tasks.spawn(bootstrap::ports::keep(server.clone(), shutdown.clone()));
-            tasks.spawn(bootstrap::identity::keep(server.clone(), hostname, own, shutdown.clone()));
+            tasks.spawn(bootstrap::identity::keep(
+                server.clone(),
+                hostname,
+                own,
+                shutdown.clone(),
+            ));
         }
         let clients = Clients {
             config: config.clone(),
@@ -266,8 +277,12 @@ impl Daemon {
     }
 }
 
-fn open_store(config: &Config) -> Result<Arc<dyn Store>, DaemonError> {
-    Ok(match config.store {
+async fn open_store(config: &Config) -> Result<Arc<dyn Store>, DaemonError> {
+    Ok(match &config.store {
+        StoreKind::Etcd(options) => {
+            let etcd = Etcd::open(options.clone()).await.map_err(DaemonError::Etcd)?;
+            Arc::new(Readable::over(etcd, |bytes| schema::parse(bytes, Media::Protobuf)))
+        }
         StoreKind::Memory => Arc::new(Memory::new()),
         StoreKind::Disk => {
             let mut kinds = KeyKinds::new();
@@ -413,13 +428,17 @@ fn scheduler_config(config: &Config, is_shared: bool) -> Result<SchedulerConfig,
     let text = std::fs::read_to_string(path).map_err(|error| error.to_string());
     let read = text.and_then(|text| SchedulerConfig::parse(&text));
     let field = "leaderElection.leaderElect";
-    let read = read.and_then(|read| match (config.components.apiserver, is_shared, read.election.is_on) {
-        (true, false, Some(true)) => Err(format!(
-            "{field}: a scheduler in the API server's process is the only one; run it apart"
-        )),
-        (true, true, Some(false)) => Err(format!("{field}: must be true where several control planes share a store")),
-        _ => Ok(read),
-    });
+    let read = read.and_then(
+        |read| match (config.components.apiserver, is_shared, read.election.is_on) {
+            (true, false, Some(true)) => Err(format!(
+                "{field}: a scheduler in the API server's process is the only one; run it apart"
+            )),
+            (true, true, Some(false)) => Err(format!(
+                "{field}: must be true where several control planes share a store"
+            )),
+            _ => Ok(read),
+        },
+    );
     let read = read.and_then(|read| scheduler::callers(&read.extenders).map(|_| read));
     read.map_err(|why| DaemonError::File {
         flag: "config",

@@ -1,5 +1,5 @@
 //! Revisions and what reads them: the crate `store` has etcd's semantics behind one trait, here are the backend on disk, the form of
-//! values and the read window that serves everything else.
+//! values, what reads upstream's, and the read window that serves everything else.
 //!
 //! Owns what is written and in which order, and the form of values ([`value`]). Never interprets one: what an object means is the
 //! API server's.
@@ -7,6 +7,7 @@
 pub use ::store::*;
 
 pub mod disk;
+pub mod readable;
 pub mod value;
 pub mod window;
 

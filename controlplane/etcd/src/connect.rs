@@ -21,6 +21,11 @@ const CONNECT_DEADLINE: Duration = Duration::from_secs(3);
 /// A member that is silent on an open connection is asked whether it is there, and given so long.
 const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(5));
 
+/// What one watch that is not read may hold; what all streams together may. Of the latter HTTP/2's library derives how many small
+/// frames may lie unread before it takes them for an attack: a watch's events are such frames.
+const STREAM_WINDOW: u32 = 8 << 20;
+const CONNECTION_WINDOW: u32 = 128 << 20;
+
 /// No connection could be made: nothing has been sent.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
@@ -47,7 +52,8 @@ pub(crate) fn channel(address: &Address, files: &TlsFiles) -> Result<Channel, St
         .http2_keep_alive_interval(KEEP_ALIVE.0)
         .keep_alive_timeout(KEEP_ALIVE.1)
         .keep_alive_while_idle(true)
-        .http2_adaptive_window(true);
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW);
     let (address, files) = (Arc::new(address.clone()), Arc::new(files.clone()));
     let connector = tower::service_fn(move |_: http::Uri| {
         let (address, files) = (Arc::clone(&address), Arc::clone(&files));

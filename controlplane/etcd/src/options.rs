@@ -1,5 +1,6 @@
 //! What a store on etcd is told, and what can be wrong with it.
 
+use crate::address::Address;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -16,6 +17,18 @@ pub struct Options {
     pub compaction_interval: Option<Duration>,
     /// How long is waited.
     pub deadlines: Deadlines,
+}
+
+impl Options {
+    /// The servers that are no addresses, and why not.
+    pub fn wrong_servers(&self) -> Vec<(String, String)> {
+        if self.servers.is_empty() {
+            return vec![(String::new(), "it names no server".to_owned())];
+        }
+        let judged = self.servers.iter().map(|server| (server, Address::parse(server)));
+        let wrong = judged.filter_map(|(server, read)| Some((server.clone(), read.err()?)));
+        wrong.collect()
+    }
 }
 
 /// Files of the connections to etcd, read anew for each connection.

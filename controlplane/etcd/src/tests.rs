@@ -1,14 +1,9 @@
 //! The store over real members: what every backend must do, and what becomes of writes when members die.
 
+use crate::Etcd;
 use crate::testing::Cluster;
-use crate::{Deadlines, Etcd, OpenError};
-use bytes::Bytes;
-use futures::StreamExt;
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
-use store::{Expect, Revision, Store, StoreError, conformance};
+use store::conformance;
 
 #[tokio::test]
 async fn one_member_conforms() {

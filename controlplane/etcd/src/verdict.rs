@@ -22,6 +22,10 @@ pub(crate) fn of(status: &Status) -> Verdict {
     if is_not_connected(status) {
         return Verdict::NotDone;
     }
+    if status.source().is_some() {
+        // The connection's own error: etcd has not said anything.
+        return Verdict::Unsure;
+    }
     match status.code() {
         Code::OutOfRange if status.message().contains("compacted") => Verdict::Compacted,
         // Said before anything is proposed to the others.

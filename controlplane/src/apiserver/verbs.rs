@@ -468,7 +468,10 @@ fn not_read(error: &str) -> ApiError {
 
 fn store_failed(error: &StoreError) -> ApiError {
     tracing::error!(%error, "the store failed");
-    ApiError::internal(error)
+    match error {
+        StoreError::Unavailable(_) | StoreError::OutcomeUnknown(_) => ApiError::new(504, "Timeout", error.to_string()),
+        _ => ApiError::internal(error),
+    }
 }
 
 /// 405 with upstream's text.

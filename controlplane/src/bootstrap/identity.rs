@@ -83,7 +83,9 @@ async fn renew(api: &Api<Lease>, name: &str, holder: &str, hostname: &str, now: 
             Err(error) => return Err(error),
         }
     }
-    let mine = all.into_iter().find(|lease| lease.metadata.name.as_deref() == Some(name));
+    let mine = all
+        .into_iter()
+        .find(|lease| lease.metadata.name.as_deref() == Some(name));
     let is_new = mine.is_none();
     let lease = kept(mine, name, holder, hostname, now);
     match is_new {

@@ -156,7 +156,12 @@ impl Live {
         });
         let raw = canonical(&TypeMeta::new("v1", "Endpoints"), &record);
         let key = key(self.own);
-        let known = self.window.cached().objects.get(key.as_str()).map(|stored| stored.revision);
+        let known = self
+            .window
+            .cached()
+            .objects
+            .get(key.as_str())
+            .map(|stored| stored.revision);
         let mut expect = known.map_or(Expect::Absent, Expect::At);
         let revision = loop {
             match self.server.store().put(&key, raw.clone().into(), expect).await {

@@ -48,7 +48,10 @@ pub(super) async fn look(server: &ApiServer, leaked: &mut Leaked) -> Result<(), 
     let taken = Taken::read(&**store).await?;
     server.reader().refresh().await?;
     let services = server.reader().whole("", "services");
-    let held: BTreeSet<u16> = services.iter().flat_map(|(_, stored)| held_ports(&stored.tree())).collect();
+    let held: BTreeSet<u16> = services
+        .iter()
+        .flat_map(|(_, stored)| held_ports(&stored.tree()))
+        .collect();
     let wanted = repaired(&taken.ports, &held, leaked);
     if wanted != taken.ports {
         tracing::warn!(
@@ -68,7 +71,9 @@ fn repaired(taken: &BTreeSet<u16>, held: &BTreeSet<u16>, leaked: &mut Leaked) ->
         .difference(held)
         .map(|port| (*port, leaked.get(port).unwrap_or(&0) + 1))
         .collect();
-    let stays = taken.iter().filter(|port| leaked.get(port).is_none_or(|looks| *looks < LOOKS));
+    let stays = taken
+        .iter()
+        .filter(|port| leaked.get(port).is_none_or(|looks| *looks < LOOKS));
     stays.chain(held).copied().collect()
 }
 
@@ -81,9 +86,15 @@ mod tests {
         let set = |ports: &[u16]| ports.iter().copied().collect::<BTreeSet<u16>>();
         let mut leaked = Leaked::new();
         assert_eq!(repaired(&set(&[1, 2]), &set(&[2, 3]), &mut leaked), set(&[1, 2, 3]));
-        assert_eq!(repaired(&set(&[1, 2, 3, 4]), &set(&[2, 3]), &mut leaked), set(&[1, 2, 3, 4]));
+        assert_eq!(
+            repaired(&set(&[1, 2, 3, 4]), &set(&[2, 3]), &mut leaked),
+            set(&[1, 2, 3, 4])
+        );
         // The port 4 has a holder in between: its count begins anew.
-        assert_eq!(repaired(&set(&[1, 2, 3, 4]), &set(&[2, 3, 4]), &mut leaked), set(&[2, 3, 4]));
+        assert_eq!(
+            repaired(&set(&[1, 2, 3, 4]), &set(&[2, 3, 4]), &mut leaked),
+            set(&[2, 3, 4])
+        );
         assert_eq!(repaired(&set(&[2, 3, 4]), &set(&[2, 3]), &mut leaked), set(&[2, 3, 4]));
         assert_eq!(repaired(&set(&[2, 3, 4]), &set(&[2, 3]), &mut leaked), set(&[2, 3, 4]));
         assert_eq!(repaired(&set(&[2, 3, 4]), &set(&[2, 3]), &mut leaked), set(&[2, 3]));

@@ -13,7 +13,7 @@ enum Takes {
     Refused(&'static str),
 }
 
-const NO_ETCD: &str = "an external etcd is not supported yet; objects are kept under --data-dir";
+const NO_OVERRIDES: &str = "one etcd cluster keeps everything";
 const NO_FEATURE: &str = "feature gates and API switches are not supported yet";
 
 /// Every flag the daemon knows, with the line `--help` prints.
@@ -118,6 +118,28 @@ const FLAGS: &[(&str, Takes, &str)] = &[
         "further admission plugins, by name with commas between: DenyServiceExternalIPs",
     ),
     (
+        "etcd-cafile",
+        Takes::Value,
+        "CA bundle to verify etcd's servers with; https servers need it",
+    ),
+    ("etcd-certfile", Takes::Value, "certificate to show etcd's servers"),
+    (
+        "etcd-compaction-interval",
+        Takes::Value,
+        "how often etcd's history is compacted, 0 to leave it to others (5m)",
+    ),
+    ("etcd-keyfile", Takes::Value, "key of --etcd-certfile"),
+    (
+        "etcd-prefix",
+        Takes::Value,
+        "what all keys in etcd begin with (/registry)",
+    ),
+    (
+        "etcd-servers",
+        Takes::Value,
+        "URLs of the etcd cluster that keeps objects, with commas between: http, https or unix",
+    ),
+    (
         "kubeconfig",
         Takes::Value,
         "how scheduler and controllers reach the API server where --components leaves it out",
@@ -202,7 +224,11 @@ const FLAGS: &[(&str, Takes, &str)] = &[
         Takes::Value,
         "range of Service addresses, or one of each family with a comma between (10.96.0.0/16)",
     ),
-    ("store", Takes::Value, "disk or memory (disk)"),
+    (
+        "store",
+        Takes::Value,
+        "disk, memory or etcd (disk; with --etcd-servers etcd)",
+    ),
     (
         "tls-cert-file",
         Takes::Value,
@@ -227,15 +253,10 @@ const FLAGS: &[(&str, Takes, &str)] = &[
     ("v", Takes::Value, "log verbosity (2)"),
     ("help", Takes::Bool, "print this and exit"),
     ("version", Takes::Bool, "print the version and exit"),
-    ("etcd-servers", Takes::Refused(NO_ETCD), ""),
-    ("etcd-cafile", Takes::Refused(NO_ETCD), ""),
-    ("etcd-certfile", Takes::Refused(NO_ETCD), ""),
-    ("etcd-keyfile", Takes::Refused(NO_ETCD), ""),
-    ("etcd-prefix", Takes::Refused(NO_ETCD), ""),
-    ("etcd-servers-overrides", Takes::Refused(NO_ETCD), ""),
+    ("etcd-servers-overrides", Takes::Refused(NO_OVERRIDES), ""),
     (
         "storage-backend",
-        Takes::Refused("use --store disk or --store memory"),
+        Takes::Refused("use --store disk, or --etcd-servers"),
         "",
     ),
     ("feature-gates", Takes::Refused(NO_FEATURE), ""),

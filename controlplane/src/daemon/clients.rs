@@ -102,7 +102,9 @@ impl Clients {
         make: impl Fn(&Self, &Fence, CancellationToken) -> JoinSet<()>,
         shutdown: CancellationToken,
     ) {
-        let client = self.server.client_as(User::named("system:apiserver", &["system:masters"]));
+        let client = self
+            .server
+            .client_as(User::named("system:apiserver", &["system:masters"]));
         let recorder = Recorder::spawn(client.clone(), Arc::clone(&self.host.clock), part);
         loop {
             let fence = Fence::default();

@@ -200,7 +200,13 @@ impl Elector {
             None => Ok(None),
         };
         // An end, an error and a refusal are not asked about again before the next try.
-        if !matches!(told, Ok(Some(Ok(WatchEvent::Modified(_) | WatchEvent::Added(_) | WatchEvent::Deleted(_)))) | Err(_)) {
+        if !matches!(
+            told,
+            Ok(Some(Ok(WatchEvent::Modified(_)
+                | WatchEvent::Added(_)
+                | WatchEvent::Deleted(_))))
+                | Err(_)
+        ) {
             *changes = None;
             sleep_until(wake).await;
         }

@@ -26,8 +26,8 @@ pub use allocate::{
 pub use carry::pair_addresses;
 pub use families::fill_families;
 pub use node_port::allocate_node_ports;
-pub use range_allocation::{range_allocation, taken_ports};
 pub use range::{Range, Ranges, family};
+pub use range_allocation::{range_allocation, taken_ports};
 pub use rules::is_external;
 
 /// The Service kind's strategy.

@@ -43,7 +43,10 @@ async fn depending(store: &dyn Store) {
     );
     let of = |key: &str, revision| (key.to_owned(), revision);
     let both = [of("/registry/d/a", a), of("/registry/d/b", b)];
-    let made = store.put_if("/registry/d/c", bytes("1"), Expect::Absent, &both).await.unwrap();
+    let made = store
+        .put_if("/registry/d/c", bytes("1"), Expect::Absent, &both)
+        .await
+        .unwrap();
     assert_eq!(made, b + 1, "one revision");
     let again = store.put_if("/registry/d/c", bytes("1"), Expect::Absent, &both).await;
     assert!(matches!(again, Err(StoreError::Conflict { key, current: Some(_) }) if key == "/registry/d/c"));

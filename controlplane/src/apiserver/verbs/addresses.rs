@@ -101,8 +101,14 @@ impl Call<'_> {
     pub(super) async fn forget_addresses(&self, noted: Noted, holder: Option<&Value>) {
         let held = holder.map(held_addresses).unwrap_or_default();
         let ports = holder.map(held_ports).unwrap_or_default();
-        self.release_ports(&noted.ports.difference(&ports).copied().collect()).await;
-        let is_held = |key: &str| key.rsplit('/').next().and_then(|ip| ip.parse().ok()).is_some_and(|ip| held.contains(&ip));
+        self.release_ports(&noted.ports.difference(&ports).copied().collect())
+            .await;
+        let is_held = |key: &str| {
+            key.rsplit('/')
+                .next()
+                .and_then(|ip| ip.parse().ok())
+                .is_some_and(|ip| held.contains(&ip))
+        };
         for (key, revision) in noted.addresses.into_iter().filter(|(key, _)| !is_held(key)) {
             let gone = self.server.store().delete(&key, revision).await;
             if let Err(error) = gone {
@@ -125,7 +131,8 @@ impl Call<'_> {
             freed.map_err(|error| store_failed(&error))?;
         }
         let keeps = new.map(held_ports).unwrap_or_default();
-        self.release_ports(&held_ports(old).difference(&keeps).copied().collect()).await;
+        self.release_ports(&held_ports(old).difference(&keeps).copied().collect())
+            .await;
         Ok(())
     }
 

@@ -17,7 +17,13 @@ impl Unwritten {
     /// The store failed, or refused it.
     pub(super) fn by_store(error: &StoreError) -> Self {
         Self {
-            is_uncertain: !matches!(error, StoreError::Conflict { .. } | StoreError::Full { .. }),
+            is_uncertain: !matches!(
+                error,
+                StoreError::Conflict { .. }
+                    | StoreError::Full { .. }
+                    | StoreError::Unavailable(_)
+                    | StoreError::Refused(_)
+            ),
             error: store_failed(error),
         }
     }

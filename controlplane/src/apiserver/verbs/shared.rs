@@ -87,7 +87,9 @@ impl Call<'_> {
                 Err(error) => return Err(NotPut::Failed(Unwritten::by_store(&error))),
             }
         }
-        Err(NotPut::Failed(Unwritten::by_store(&behind.unwrap_or(StoreError::Closed))))
+        Err(NotPut::Failed(Unwritten::by_store(
+            &behind.unwrap_or(StoreError::Closed),
+        )))
     }
 
     /// What must not change until the new object is stored, which it admits as it is seen now.

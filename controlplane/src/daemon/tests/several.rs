@@ -40,10 +40,19 @@ impl Plane {
         let endpoints: Api<Endpoints> = Api::default_namespaced(self.client());
         let slices: Api<EndpointSlice> = Api::default_namespaced(self.client());
         let endpoints = endpoints.get("kubernetes").await.unwrap();
-        let of_endpoints = endpoints.subsets.iter().flatten().flat_map(|subset| subset.addresses.iter().flatten());
+        let of_endpoints = endpoints
+            .subsets
+            .iter()
+            .flatten()
+            .flat_map(|subset| subset.addresses.iter().flatten());
         let of_endpoints: BTreeSet<String> = of_endpoints.map(|address| address.ip.clone()).collect();
         let slice = slices.get("kubernetes").await.unwrap();
-        let of_slice: BTreeSet<String> = slice.endpoints.into_iter().flatten().flat_map(|endpoint| endpoint.addresses).collect();
+        let of_slice: BTreeSet<String> = slice
+            .endpoints
+            .into_iter()
+            .flatten()
+            .flat_map(|endpoint| endpoint.addresses)
+            .collect();
         match of_slice == of_endpoints {
             true => of_slice,
             false => BTreeSet::new(),
@@ -103,16 +112,25 @@ async fn each_says_who_it_is() {
     let _second = Plane::start(2, &store).await;
     let leases: Api<Lease> = Api::namespaced(first.client(), "kube-system");
     let mine = ListParams::default().labels("apiserver.kubernetes.io/identity=kube-apiserver");
-    eventually("two leases", || async { leases.list(&mine).await.unwrap().items.len() == 2 }).await;
+    eventually("two leases", || async {
+        leases.list(&mine).await.unwrap().items.len() == 2
+    })
+    .await;
     let hosts = |leases: &[Lease]| -> BTreeSet<String> {
         let labels = leases.iter().filter_map(|lease| lease.metadata.labels.clone());
-        labels.filter_map(|mut labels| labels.remove("kubernetes.io/hostname")).collect()
+        labels
+            .filter_map(|mut labels| labels.remove("kubernetes.io/hostname"))
+            .collect()
     };
     let all = leases.list(&mine).await.unwrap().items;
     assert_eq!(hosts(&all), ["host-1", "host-2"].map(str::to_owned).into());
     let spec = all[0].spec.clone().unwrap();
     assert_eq!(spec.lease_duration_seconds, Some(3600));
-    assert!(spec.holder_identity.unwrap().starts_with(&all[0].metadata.name.clone().unwrap()));
+    assert!(
+        spec.holder_identity
+            .unwrap()
+            .starts_with(&all[0].metadata.name.clone().unwrap())
+    );
 }
 
 /// Whether what the controllers and the scheduler do is done: a pod of the deployment is bound.
@@ -126,7 +144,9 @@ async fn deploys(plane: &Plane, name: &str) {
     let of = ListParams::default().labels(&format!("app={name}"));
     eventually("a bound pod", || async {
         let listed = pods.list(&of).await.unwrap().items;
-        listed.iter().any(|pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some()))
+        listed
+            .iter()
+            .any(|pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some()))
     })
     .await;
 }
@@ -165,7 +185,9 @@ async fn one_leads_and_the_next_follows_it() {
 async fn what_is_written_at_one_is_read_changed_and_deleted_at_the_other() {
     let store = shared();
     let planes = [Plane::start(1, &store).await, Plane::start(2, &store).await];
-    let maps = planes.each_ref().map(|plane| Api::<ConfigMap>::default_namespaced(plane.client()));
+    let maps = planes
+        .each_ref()
+        .map(|plane| Api::<ConfigMap>::default_namespaced(plane.client()));
     for number in 0..50 {
         let name = format!("m{number}");
         let (here, there) = (&maps[number % 2], &maps[(number + 1) % 2]);

@@ -38,7 +38,9 @@ pub fn range_allocation(taken: &BTreeSet<u16>) -> Vec<u8> {
 fn of_json(stored: &[u8]) -> Result<(String, Vec<u8>), String> {
     let read: Value = serde_json::from_slice(stored).map_err(|error| error.to_string())?;
     let text = |key: &str| read[key].as_str().unwrap_or_default();
-    let data = STANDARD.decode(text("data")).map_err(|error| format!("data: {error}"))?;
+    let data = STANDARD
+        .decode(text("data"))
+        .map_err(|error| format!("data: {error}"))?;
     Ok((text("range").to_owned(), data))
 }
 
@@ -93,7 +95,11 @@ fn first_of(range: &str) -> Option<u16> {
 fn bits(first: u16, data: &[u8]) -> BTreeSet<u16> {
     let by_weight = data.iter().rev().zip((first..=u16::MAX).step_by(8));
     by_weight
-        .flat_map(|(byte, port)| (0..8u16).filter(move |bit| byte >> bit & 1 == 1).map(move |bit| port.checked_add(bit)))
+        .flat_map(|(byte, port)| {
+            (0..8u16)
+                .filter(move |bit| byte >> bit & 1 == 1)
+                .map(move |bit| port.checked_add(bit))
+        })
         .flatten()
         .collect()
 }
@@ -142,7 +148,13 @@ mod tests {
 
     #[test]
     fn what_is_something_else_is_refused() {
-        for stored in [&b""[..], b"[", b"k8s\0\xff", br#"{"data": "?"}"#, br#"{"range": "x-y"}"#] {
+        for stored in [
+            &b""[..],
+            b"[",
+            b"k8s\0\xff",
+            br#"{"data": "?"}"#,
+            br#"{"range": "x-y"}"#,
+        ] {
             assert!(taken_ports(stored).is_err(), "{stored:?}");
         }
         // No data is nothing taken, as upstream's empty bitmap.

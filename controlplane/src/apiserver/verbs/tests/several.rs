@@ -110,7 +110,10 @@ fn service(name: &str, spec: Value) -> Value {
 fn held(reply: &Reply) -> (String, u64) {
     let spec = &reply.body["spec"];
     let port = spec["ports"][0]["nodePort"].as_u64();
-    (spec["clusterIP"].as_str().unwrap_or_default().to_owned(), port.unwrap_or_default())
+    (
+        spec["clusterIP"].as_str().unwrap_or_default().to_owned(),
+        port.unwrap_or_default(),
+    )
 }
 
 async fn marked(server: &ApiServer) -> BTreeSet<u64> {
@@ -136,7 +139,10 @@ async fn what_two_servers_choose_at_once_is_never_the_same() {
     let ports: BTreeSet<u64> = all.iter().map(|(_, port)| *port).collect();
     assert_eq!((addresses.len(), ports.len()), (40, 40));
     assert_eq!(marked(&servers[0]).await, ports);
-    let names: Vec<&str> = made.iter().filter_map(|reply| reply.body["metadata"]["name"].as_str()).collect();
+    let names: Vec<&str> = made
+        .iter()
+        .filter_map(|reply| reply.body["metadata"]["name"].as_str())
+        .collect();
     for (number, name) in names.iter().enumerate() {
         let gone = delete(&servers[number % 2], &format!("{SERVICES}/{name}")).await;
         assert_eq!(gone.code, 200, "{}", gone.body);
@@ -165,7 +171,10 @@ async fn what_is_asked_for_and_had_by_another_is_refused_by_who_has_not_seen_it(
     get(&second, SERVICES).await;
     for (asked, why) in [
         (json!({"clusterIP": "10.96.0.77"}), "provided IP is already allocated"),
-        (json!({"ports": [{"port": 80, "nodePort": 30077}]}), "provided port is already allocated"),
+        (
+            json!({"ports": [{"port": 80, "nodePort": 30077}]}),
+            "provided port is already allocated",
+        ),
     ] {
         delayed.flows.send_replace(false);
         let made = post(&first, SERVICES, &service("s", asked.clone())).await;
@@ -173,7 +182,11 @@ async fn what_is_asked_for_and_had_by_another_is_refused_by_who_has_not_seen_it(
         let before = marked(&first).await;
         let refused = behind(&delayed, post(&second, SERVICES, &service("t", asked.clone()))).await;
         assert_eq!(refused.code, 422, "{}", refused.body);
-        assert!(refused.body["message"].as_str().unwrap().contains(why), "{}", refused.body);
+        assert!(
+            refused.body["message"].as_str().unwrap().contains(why),
+            "{}",
+            refused.body
+        );
         assert_eq!(marked(&first).await, before, "what was claimed beside it is free again");
         // Also where a Service asks that is there already.
         assert_eq!(post(&second, SERVICES, &service("u", json!({}))).await.code, 201);
