@@ -26,12 +26,12 @@ check_planes() {
     [[ $PLANE_CIDR =~ ^[0-9]+\.[0-9]+\.[0-9]+\.0/24$ ]] || die "SKIFF_PLANE_CIDR=$PLANE_CIDR: must be like 192.168.98.0/24"
 }
 
-# start_planes_link: the control planes' addresses, on a link that leads nowhere.
+# start_planes_link: the control planes' addresses, on a bridge without ports (not every kernel has dummy links).
 start_planes_link() {
     local number
     if ! ip -o link show "$PLANES_LINK" >/dev/null 2>&1; then
         ! ip -4 -o route show "$PLANE_CIDR" | grep -q . || die "$PLANE_CIDR is in use on this machine: set SKIFF_PLANE_CIDR to another range"
-        ip link add "$PLANES_LINK" type dummy
+        ip link add "$PLANES_LINK" type bridge
     fi
     for ((number = 1; number <= CONTROL_PLANES; number++)); do
         ip address replace "$(plane_address "$number")/32" dev "$PLANES_LINK"
