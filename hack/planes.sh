@@ -85,6 +85,8 @@ global
 defaults
     mode tcp
     timeout connect 2s
+    retries 3
+    option redispatch 1
     timeout client 1h
     timeout server 1h
 frontend apiserver
