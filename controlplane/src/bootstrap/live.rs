@@ -97,14 +97,21 @@ impl Live {
             if ip == self.own {
                 continue;
             }
+            // Until readers see it: what is not seen is over once more in the next look.
             match self.server.store().delete(&key(ip), revision).await {
-                Ok(_) => {
+                Ok(gone) => {
                     tracing::info!(%ip, "an API server does not live any more");
                     present.remove(&ip);
+                    self.window.reach(gone).await?;
                 }
-                // It was written, or removed by another, in this moment.
-                Err(StoreError::Conflict { current: None, .. }) => drop(present.remove(&ip)),
-                Err(StoreError::Conflict { .. }) => {}
+                // It was removed by another, or written, in this moment.
+                Err(StoreError::Conflict { current: None, .. }) => {
+                    present.remove(&ip);
+                    self.window.latest().await?;
+                }
+                Err(StoreError::Conflict {
+                    current: Some(record), ..
+                }) => self.window.reach(record.modified).await?,
                 Err(error) => return Err(error),
             }
         }
