@@ -76,7 +76,7 @@ impl Call<'_> {
             };
             match put {
                 Ok(revision) => return Ok(revision),
-                Err(StoreError::Conflict { key: other, current }) if other != key => {
+                Err(StoreError::Conflict { key: other, current }) if unchanged.iter().any(|(key, _)| *key == other) => {
                     behind = Some(StoreError::Conflict { key: other, current });
                     self.caught_up().await?;
                 }
