@@ -11,7 +11,7 @@ DATA=${SKIFF_DATA:-$ROOT/.data}
 case $DATA in /*) ;; *) DATA=$PWD/$DATA ;; esac
 
 # Settings of a cluster: the environment's when it is started first, then those it was started with (kept in DATA).
-SETTINGS=(NODE API_PORT KUBELET_PORT HEALTHZ_PORT MIRROR_PORT POD_CIDR SERVICE_CIDR CGROUP NODE_CIDR)
+SETTINGS=(NODE API_PORT KUBELET_PORT HEALTHZ_PORT MIRROR_PORT POD_CIDR SERVICE_CIDR CGROUP NODE_CIDR CONTROL_PLANES PLANE_CIDR ETCD_PORT)
 # Those that a running cluster may be given anew.
 CHANGEABLE_SETTINGS=(MAX_PODS NODES POD_NETWORK)
 load_settings() {
@@ -27,6 +27,9 @@ load_settings() {
     SERVICE_CIDR=${SERVICE_CIDR:-${SKIFF_SERVICE_CIDR:-10.96.0.0/16}}
     CGROUP=${CGROUP:-${SKIFF_CGROUP:-/skiff}}
     NODE_CIDR=${NODE_CIDR:-${SKIFF_NODE_CIDR:-192.168.97.0/24}}
+    CONTROL_PLANES=${CONTROL_PLANES:-${SKIFF_CONTROL_PLANES:-1}}
+    PLANE_CIDR=${PLANE_CIDR:-${SKIFF_PLANE_CIDR:-192.168.98.0/24}}
+    ETCD_PORT=${ETCD_PORT:-${SKIFF_ETCD_PORT:-23790}}
     MAX_PODS=${SKIFF_MAX_PODS:-${MAX_PODS:-110}}
     NODES=${SKIFF_NODES:-${NODES:-1}}
     POD_NETWORK=${SKIFF_POD_NETWORK:-${POD_NETWORK:-vxlan}}
@@ -36,6 +39,8 @@ load_settings() {
             die "$variable=${!variable}, but the cluster in $DATA was made with ${!name}: hack/down --purge first"
         fi
     done
+    # Of several the way to all, not to the first.
+    if ((CONTROL_PLANES > 1)); then ADMIN_KUBECONFIG=$DATA/admin.kubeconfig; fi
 }
 save_settings() {
     local name
@@ -61,6 +66,8 @@ need_root() { [[ $(id -u) = 0 ]] || die "$(basename "$0") must run as root: it s
 . "$ROOT/hack/build.sh"
 # shellcheck source=nodes.sh
 . "$ROOT/hack/nodes.sh"
+# shellcheck source=planes.sh
+. "$ROOT/hack/planes.sh"
 
 # until_true SECONDS COMMAND...: runs the command until it succeeds; fails after SECONDS.
 until_true() {

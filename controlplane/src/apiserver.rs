@@ -21,6 +21,7 @@ mod heavy;
 pub mod kubelet_proxy;
 mod negotiate;
 pub mod openapi;
+pub(crate) mod port_claims;
 pub mod printer;
 mod quota;
 pub mod reader;

@@ -7,8 +7,11 @@
 
 pub mod addresses;
 pub mod flow_control;
+pub mod identity;
+mod live;
 mod objects;
 pub mod policy;
+pub mod ports;
 mod services;
 
 use crate::apiserver::ApiServer;
@@ -17,17 +20,22 @@ use crate::apiserver::user::User;
 use crate::resource::{Kind, Registry};
 use crate::store::StoreError;
 use futures::{StreamExt, TryStreamExt};
+use live::Live;
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// Writes in flight at a time: enough for the store to commit them in a few batches.
 const AT_ONCE: usize = 64;
 /// How often the Service `kubernetes` is looked after; upstream's kubernetesservice controller does so every 10 s.
 const LOOK: Duration = Duration::from_secs(5);
+/// How long what failed rests.
+const RETRY: Duration = Duration::from_secs(1);
 
 /// Why the cluster's first objects could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -93,8 +101,15 @@ pub async fn run(server: &ApiServer, facts: &Facts) -> Result<(), BootstrapError
             "flow control's objects are not as they should be, retrying"
         );
     }
+    if let Err(error) = ports::look(server, &mut ports::Leaked::default()).await {
+        tracing::warn!(%error, "what says which node ports are taken is not as it should be, retrying");
+    }
+    let live = match Live::of(server, facts) {
+        Some(mut live) => live.look().await.map_err(BootstrapError::Store)?,
+        None => BTreeSet::from([facts.advertise]),
+    };
     // Its address may be somebody else's, which must not keep the server from starting: whoever can mend that needs it.
-    if let Err(error) = ensure(server, &client, &objects::kubernetes_service(facts)).await {
+    if let Err(error) = ensure(server, &client, &objects::kubernetes_service(facts, &live)).await {
         tracing::warn!(
             error = detailed(&error),
             "the Service kubernetes is not as it should be"
@@ -118,48 +133,127 @@ async fn keep_cluster_services(server: &ApiServer, client: &kube::Client, facts:
     }
 }
 
-/// Puts the Services `kubernetes` (with its Endpoints and its EndpointSlice) and `kube-dns` and the range of Services back whenever they are missing or changed, until shutdown;
-/// publishes the CA of client certificates anew when it is another one.
+/// Puts the Services `kubernetes` (with its Endpoints and its EndpointSlice, which list all API servers that live) and `kube-dns` and the range of Services back whenever they are missing or changed, until shutdown;
+/// publishes the CA of client certificates anew when it is another one. At the end this server is not listed any more.
 pub async fn keep_service(
     server: ApiServer,
-    mut facts: Facts,
+    facts: Facts,
     client_ca_pem: watch::Receiver<String>,
     shutdown: CancellationToken,
 ) {
-    let client = server.client_as(apiserver());
-    let wanted = objects::kubernetes_service(&facts);
-    let mut told = String::new();
+    let mut keeper = Keeper {
+        client: server.client_as(apiserver()),
+        live: Live::of(&server, &facts),
+        listed: BTreeSet::from([facts.advertise]),
+        server,
+        facts,
+        told: String::new(),
+    };
+    let mut next = Instant::now() + LOOK;
     loop {
         tokio::select! {
             biased;
-            () = shutdown.cancelled() => return,
-            () = tokio::time::sleep(LOOK) => {}
+            () = shutdown.cancelled() => break,
+            () = tokio::time::sleep_until(next) => {
+                keeper.look(&client_ca_pem).await;
+                next = Instant::now() + LOOK;
+            }
+            () = changed(&mut keeper.live) => keeper.list_who_lives().await,
         }
-        let mut error = ensure(&server, &client, &wanted).await.err();
-        if let Err(failed) = keep_cluster_services(&server, &client, &facts).await {
+    }
+    keeper.leave().await;
+}
+
+async fn changed(live: &mut Option<Live>) {
+    match live {
+        Some(live) => live.changed().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Who looks after what [`keep_service`] names.
+struct Keeper {
+    server: ApiServer,
+    client: kube::Client,
+    facts: Facts,
+    live: Option<Live>,
+    /// The addresses that are to be listed.
+    listed: BTreeSet<IpAddr>,
+    /// What was said last to be wrong.
+    told: String,
+}
+
+impl Keeper {
+    async fn look(&mut self, client_ca_pem: &watch::Receiver<String>) {
+        let mut error = self.ensure_listed().await.err();
+        if let Err(failed) = keep_cluster_services(&self.server, &self.client, &self.facts).await {
             error = error.or(Some(failed));
         }
         let newest = client_ca_pem.borrow().clone();
-        if newest != facts.client_ca_pem {
+        if newest != self.facts.client_ca_pem {
             let published = Facts {
                 client_ca_pem: newest,
-                ..facts.clone()
+                ..self.facts.clone()
             };
             let objects = [objects::authentication(&published), objects::cluster_info(&published)];
-            match ensure(&server, &client, &objects).await {
-                Ok(()) => facts = published,
+            match ensure(&self.server, &self.client, &objects).await {
+                Ok(()) => self.facts = published,
                 Err(failed) => error = error.or(Some(failed)),
             }
         }
+        self.tell(error);
+    }
+
+    /// Somebody began or ended, or may have.
+    async fn list_who_lives(&mut self) {
+        let Some(live) = &mut self.live else { return };
+        match live.look().await {
+            Ok(listed) if listed == self.listed => {}
+            Ok(listed) => {
+                self.listed = listed;
+                let error = self.ensure_listed().await.err();
+                self.tell(error);
+            }
+            Err(error) => {
+                self.tell(Some(BootstrapError::Store(error)));
+                // What failed at once is not asked again at once.
+                tokio::time::sleep(RETRY).await;
+            }
+        }
+    }
+
+    async fn ensure_listed(&self) -> Result<(), BootstrapError> {
+        let wanted = objects::kubernetes_service(&self.facts, &self.listed);
+        ensure(&self.server, &self.client, &wanted).await
+    }
+
+    /// Once for each reason, not every five seconds.
+    fn tell(&mut self, error: Option<BootstrapError>) {
         let text = error.as_ref().map(detailed).unwrap_or_default();
-        // Once for each reason, not every five seconds.
-        if !text.is_empty() && text != told {
+        if !text.is_empty() && text != self.told {
             tracing::warn!(
                 error = text,
-                "a Service of the cluster's own, their range or the published CA is not as it should be, retrying"
+                "a Service of the cluster's own, their range, their endpoints or the published CA is not as it should be, retrying"
             );
         }
-        told = text;
+        self.told = text;
+    }
+
+    async fn leave(mut self) {
+        let Some(live) = self.live.take() else { return };
+        let left = async {
+            self.listed = live.leave().await.map_err(BootstrapError::Store)?;
+            // The last one erases nothing: clients that know no other address may come back.
+            match self.listed.is_empty() {
+                true => Ok(()),
+                false => self.ensure_listed().await,
+            }
+        };
+        match tokio::time::timeout(LOOK, left).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(error = detailed(&error), "this API server stays listed for a while"),
+            Err(_) => tracing::warn!("this API server stays listed for a while: the store does not answer"),
+        }
     }
 }
 

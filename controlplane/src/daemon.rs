@@ -14,19 +14,16 @@ use crate::apiserver::kubelet_proxy::KubeletProxy;
 use crate::apiserver::unstored::UnstoredEndpoints;
 use crate::apiserver::unstored::health::Health;
 use crate::apiserver::usage::{self, Usage};
-use crate::apiserver::user::User;
 use crate::apiserver::{ApiServer, Parts, service};
 use crate::backup;
 use crate::bootstrap::{self, BootstrapError, Facts};
 use crate::config::{AuditConfig, Config, StoreKind};
-use crate::controller::{self, ControllerContext};
 use crate::pki::reload::WatchedFiles;
 use crate::pki::{self, Pki, PkiError, files, tls};
 use crate::resource::service::{AllocateError, CLUSTER_DNS, Ranges};
 use crate::resource::stored::KeyKinds;
+use crate::scheduler;
 use crate::scheduler::config::SchedulerConfig;
-use crate::scheduler::sources::Sources;
-use crate::scheduler::{self, SchedulerContext};
 use crate::schema::{self, Media};
 use crate::store::disk::Disk;
 use crate::store::disk::snapshot::Snapshots;
@@ -35,6 +32,7 @@ use crate::store::readable::Readable;
 use crate::store::value::TypeMeta;
 use crate::store::{Store, StoreError};
 use client::Clock;
+use clients::Clients;
 use etcd::Etcd;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -45,6 +43,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 pub mod alone;
+mod clients;
 mod encryption;
 
 /// How long parts may take to end after the signal.
@@ -172,7 +171,7 @@ impl Daemon {
         let advertise = advertised(config, &host);
         let clients_watched = WatchedFiles::new(client_ca_paths(config));
         let serving_watched = WatchedFiles::new(serving_paths(config).into());
-        let scheduler = scheduler_config(config)?;
+        let scheduler = scheduler_config(config, store.is_shared())?;
         let pki = pki::ensure(config, advertise, &host.hostname, host.clock.now()).map_err(DaemonError::Pki)?;
         let tls = tls::server_config(&pki.serving, &serving_paths(config)[0]).map_err(DaemonError::Pki)?;
         let health = Health::default();
@@ -240,7 +239,25 @@ impl Daemon {
         tasks.spawn(bootstrap::flow_control::keep(server.clone(), shutdown.clone()));
         let ranges = service_ranges(config)?;
         tasks.spawn(bootstrap::addresses::keep(server.clone(), ranges, shutdown.clone()));
-        spawn_clients(&mut tasks, config, scheduler, &host, (&pki, ca), &server, &shutdown);
+        if server.store().is_shared() {
+            let (hostname, own) = (host.hostname.clone(), SocketAddr::new(advertise, config.secure_port));
+            tasks.spawn(bootstrap::ports::keep(server.clone(), shutdown.clone()));
+            tasks.spawn(bootstrap::identity::keep(
+                server.clone(),
+                hostname,
+                own,
+                shutdown.clone(),
+            ));
+        }
+        let clients = Clients {
+            config: config.clone(),
+            scheduler,
+            host,
+            authority: Arc::clone(&pki.authority),
+            root_ca_pem: ca,
+            server: server.clone(),
+        };
+        clients.spawn(&mut tasks, &shutdown)?;
         health.set_started();
         Ok(Self {
             server,
@@ -429,18 +446,23 @@ fn token_file(path: Option<&Path>) -> Result<TokenFile, DaemonError> {
     TokenFile::parse(&text).map_err(wrong)
 }
 
-/// What the scheduler is told by its files.
-fn scheduler_config(config: &Config) -> Result<SchedulerConfig, DaemonError> {
+/// What the scheduler is told by its files. `is_shared`: whether others may run beside it.
+fn scheduler_config(config: &Config, is_shared: bool) -> Result<SchedulerConfig, DaemonError> {
     let Some(path) = &config.scheduler_file else {
         return Ok(SchedulerConfig::default());
     };
     let text = std::fs::read_to_string(path).map_err(|error| error.to_string());
     let read = text.and_then(|text| SchedulerConfig::parse(&text));
-    let apart = "leaderElection.leaderElect: a scheduler in the API server's process is the only one; run it apart";
+    let field = "leaderElection.leaderElect";
     let read = read.and_then(
-        |read| match config.components.apiserver && read.election.is_on == Some(true) {
-            true => Err(apart.to_owned()),
-            false => Ok(read),
+        |read| match (config.components.apiserver, is_shared, read.election.is_on) {
+            (true, false, Some(true)) => Err(format!(
+                "{field}: a scheduler in the API server's process is the only one; run it apart"
+            )),
+            (true, true, Some(false)) => Err(format!(
+                "{field}: must be true where several control planes share a store"
+            )),
+            _ => Ok(read),
         },
     );
     let read = read.and_then(|read| scheduler::callers(&read.extenders).map(|_| read));
@@ -449,56 +471,6 @@ fn scheduler_config(config: &Config) -> Result<SchedulerConfig, DaemonError> {
         path: path.clone(),
         why,
     })
-}
-
-/// Controllers and scheduler: clients of the API server, each with its upstream identity, without a socket.
-fn spawn_clients(
-    tasks: &mut JoinSet<()>,
-    config: &Config,
-    scheduler: SchedulerConfig,
-    host: &Host,
-    (pki, ca): (&Pki, tokio::sync::watch::Receiver<String>),
-    server: &ApiServer,
-    shutdown: &CancellationToken,
-) {
-    let own = server.clone();
-    let client_for = Arc::new(move |name: &str| own.client_as(User::service_account("kube-system", name)));
-    let shared = config
-        .components
-        .controllers
-        .then(|| controller::read(&*client_for, host.seed));
-    if let Some(informers) = shared.clone() {
-        let mut controllers = controller::spawn_all(ControllerContext {
-            informers,
-            client_for,
-            clock: Arc::clone(&host.clock),
-            seed: host.seed,
-            cluster_cidr: Some(config.cluster_cidr.to_string()),
-            root_ca_pem: ca,
-            authority: Some(Arc::clone(&pki.authority)),
-            selection: config.controllers.selection.clone(),
-            rates: config.controllers.rates,
-            options: config.controllers.options,
-            metrics: Arc::clone(server.metrics()),
-            shutdown: shutdown.clone(),
-        });
-        tasks.spawn(async move { while controllers.join_next().await.is_some() {} });
-    }
-    if config.components.scheduler {
-        let client = server.client_as(User::named("system:kube-scheduler", &[]));
-        tasks.spawn(scheduler::run(SchedulerContext {
-            informers: match &shared {
-                Some(shared) => shared.into(),
-                None => Sources::spawn(&client, host.seed),
-            },
-            config: scheduler,
-            client,
-            clock: Arc::clone(&host.clock),
-            seed: host.seed,
-            metrics: Arc::clone(server.metrics()),
-            shutdown: shutdown.clone(),
-        }));
-    }
 }
 
 #[cfg(test)]

@@ -166,6 +166,24 @@ impl Store for Encrypted {
         }
     }
 
+    async fn put_if(
+        &self,
+        key: &str,
+        value: Bytes,
+        expect: Expect,
+        unchanged: &[(String, Revision)],
+    ) -> Result<Revision, StoreError> {
+        let value = self.encryption.seal(key, value).await?;
+        match self.inner.put_if(key, value, expect, unchanged).await {
+            Err(error) => Err(self.encryption.conflict(error, Some(expect)).await),
+            put => put,
+        }
+    }
+
+    fn is_shared(&self) -> bool {
+        self.inner.is_shared()
+    }
+
     async fn put_for_deletion(&self, key: &str, value: Bytes, expect: Revision) -> Result<Revision, StoreError> {
         let value = self.encryption.seal(key, value).await?;
         match self.inner.put_for_deletion(key, value, expect).await {

@@ -113,14 +113,25 @@ fn record(keys: &Keys, kv: KeyValue) -> Option<Record> {
 #[async_trait]
 impl Store for Etcd {
     async fn put(&self, key: &str, value: Bytes, expect: Expect) -> Result<Revision, StoreError> {
-        let theirs = self.keys.theirs(key);
-        let what = txn::Write::Put(&value);
-        self.write(key, &theirs, what, expect).await
+        self.put_if(key, value, expect, &[]).await
+    }
+
+    async fn put_if(
+        &self,
+        key: &str,
+        value: Bytes,
+        expect: Expect,
+        unchanged: &[(String, Revision)],
+    ) -> Result<Revision, StoreError> {
+        self.write((key, unchanged), txn::Write::Put(&value), expect).await
+    }
+
+    fn is_shared(&self) -> bool {
+        true
     }
 
     async fn delete(&self, key: &str, expect: Revision) -> Result<Revision, StoreError> {
-        let theirs = self.keys.theirs(key);
-        self.write(key, &theirs, txn::Write::Delete, Expect::At(expect)).await
+        self.write((key, &[]), txn::Write::Delete, Expect::At(expect)).await
     }
 
     async fn range(&self, prefix: &str) -> Result<(Revision, Vec<Record>), StoreError> {

@@ -11,7 +11,7 @@ use proto::etcd::compare::{CompareResult, CompareTarget, TargetUnion};
 use proto::etcd::request_op::Request;
 use proto::etcd::response_op::Response;
 use proto::etcd::{
-    Compare, DeleteRangeRequest, KeyValue, PutRequest, RangeRequest, RequestOp, TxnRequest, TxnResponse,
+    Compare, DeleteRangeRequest, KeyValue, PutRequest, RangeRequest, RequestOp, ResponseOp, TxnRequest, TxnResponse,
 };
 use store::{Expect, Revision, StoreError};
 use tokio::time::Instant;
@@ -26,14 +26,18 @@ pub(crate) enum Write<'a> {
 }
 
 impl Etcd {
-    /// Writes, whichever member it takes, and tells the revision.
+    /// Writes, whichever member it takes, and tells the revision; only if the keys `unchanged` are still of these revisions.
     pub(crate) async fn write(
         &self,
-        key: &str,
-        theirs: &[u8],
+        (key, unchanged): (&str, &[(String, Revision)]),
         write: Write<'_>,
         expect: Expect,
     ) -> Result<Revision, StoreError> {
+        let theirs = &self.keys.theirs(key)[..];
+        let others: Vec<(Vec<u8>, Revision)> = unchanged
+            .iter()
+            .map(|(other, revision)| (self.keys.theirs(other), *revision))
+            .collect();
         // What this write does has a newer revision than this one.
         let before = match expect {
             Expect::Absent => self.rpc.newest(),
@@ -42,10 +46,18 @@ impl Etcd {
         let end = Instant::now() + self.rpc.deadlines.request;
         let mut is_unsure = false;
         loop {
-            let failed = match self.rpc.txn_once(request(theirs, write, expect), end).await {
+            let failed = match self.rpc.txn_once(request(theirs, write, expect, &others), end).await {
                 Ok(answer) if answer.succeeded => return Ok(revision_of(&answer)),
                 Ok(answer) => {
-                    let current = present(answer);
+                    let mut found = present(answer).into_iter();
+                    let current = found.next().flatten();
+                    if expect.holds(current.as_ref().map(|current| current.mod_revision as Revision)) {
+                        if is_unsure && expect == Expect::Absent {
+                            let why = "whether the write was done is not known: its key is not there".to_owned();
+                            return Err(StoreError::OutcomeUnknown(why));
+                        }
+                        return Err(self.other_conflict(unchanged, found));
+                    }
                     if is_unsure {
                         let since = (before, expect == Expect::Absent);
                         let settled = settle::settle(&self.rpc, theirs, write, since, current.as_ref(), end);
@@ -66,6 +78,23 @@ impl Etcd {
             }
         }
     }
+
+    /// The first of the other keys that is not as it was.
+    fn other_conflict(
+        &self,
+        unchanged: &[(String, Revision)],
+        found: impl Iterator<Item = Option<KeyValue>>,
+    ) -> StoreError {
+        let of = |current: &Option<KeyValue>| current.as_ref().map(|current| current.mod_revision as Revision);
+        let mut pairs = unchanged.iter().zip(found);
+        match pairs.find(|((_, revision), current)| of(current) != Some(*revision)) {
+            Some(((key, _), current)) => StoreError::Conflict {
+                key: key.clone(),
+                current: current.and_then(|current| record(&self.keys, current)),
+            },
+            None => StoreError::Refused("etcd refused a write whose conditions hold".to_owned()),
+        }
+    }
 }
 
 /// With which error a write ends after a failed attempt; `None` to try again.
@@ -80,7 +109,7 @@ fn ending(failed: &Failed, is_unsure: bool, is_late: bool) -> Option<StoreError>
     }
 }
 
-fn request(key: &[u8], write: Write<'_>, expect: Expect) -> TxnRequest {
+fn request(key: &[u8], write: Write<'_>, expect: Expect, others: &[(Vec<u8>, Revision)]) -> TxnRequest {
     let revision = match expect {
         // No key has been written at revision 0.
         Expect::Absent => 0,
@@ -99,19 +128,25 @@ fn request(key: &[u8], write: Write<'_>, expect: Expect) -> TxnRequest {
             range_end: Vec::new(),
         }),
     };
-    let read = Request::RequestRange(RangeRequest {
-        key: key.clone(),
-        ..RangeRequest::default()
-    });
+    let mut conditions = vec![(key, revision)];
+    conditions.extend(others.iter().map(|(key, revision)| (key.clone(), *revision as i64)));
+    let read = |(key, _): &(Vec<u8>, i64)| {
+        op(Request::RequestRange(RangeRequest {
+            key: key.clone(),
+            ..RangeRequest::default()
+        }))
+    };
+    let failure = conditions.iter().map(read).collect();
+    let compare = |(key, revision)| Compare {
+        result: CompareResult::Equal.into(),
+        target: CompareTarget::Mod.into(),
+        key,
+        target_union: Some(TargetUnion::ModRevision(revision)),
+    };
     TxnRequest {
-        compare: vec![Compare {
-            result: CompareResult::Equal.into(),
-            target: CompareTarget::Mod.into(),
-            key,
-            target_union: Some(TargetUnion::ModRevision(revision)),
-        }],
+        compare: conditions.into_iter().map(compare).collect(),
         success: vec![op(write)],
-        failure: vec![op(read)],
+        failure,
     }
 }
 
@@ -119,13 +154,13 @@ fn revision_of(answer: &TxnResponse) -> Revision {
     answer.header.as_ref().map_or(0, |header| header.revision) as Revision
 }
 
-/// What the key held when the condition was false.
-fn present(answer: TxnResponse) -> Option<KeyValue> {
-    let first = answer.responses.into_iter().next()?.response?;
-    match first {
+/// What the key, and then each of the others, held when a condition was false.
+fn present(answer: TxnResponse) -> Vec<Option<KeyValue>> {
+    let read = |response: ResponseOp| match response.response? {
         Response::ResponseRange(range) => range.kvs.into_iter().next(),
         _ => None,
-    }
+    };
+    answer.responses.into_iter().map(read).collect()
 }
 
 #[cfg(test)]

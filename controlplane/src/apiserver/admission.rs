@@ -93,6 +93,17 @@ const ACCOUNT_PAUSE: Duration = Duration::from_millis(100);
 /// Group and resource of priority classes.
 const CLASSES: (&str, &str) = ("scheduling.k8s.io", "priorityclasses");
 
+/// What admission says of a creation in a namespace, by the namespace alone.
+///
+/// # Errors
+/// 403 if it is terminating.
+pub(super) fn still_admits(attributes: &Attributes<'_>, namespace: &Value) -> Result<(), ApiError> {
+    match namespace::applies(attributes) {
+        true => namespace::check(attributes, Some(namespace)),
+        false => Ok(()),
+    }
+}
+
 impl Admission {
     /// A chain with the plugins that `config` adds; Services get addresses from `services`, `seed` starts its random source (volume names, addresses).
     pub fn new(authz: Arc<Authz>, services: Ranges, config: AdmissionConfig, seed: u64) -> Self {

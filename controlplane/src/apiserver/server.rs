@@ -116,7 +116,7 @@ impl ApiServer {
     }
 
     /// What everything is read from.
-    pub(super) fn window(&self) -> &Window {
+    pub(crate) fn window(&self) -> &Window {
         self.inner.state.publisher().window()
     }
 

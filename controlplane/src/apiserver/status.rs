@@ -47,6 +47,8 @@ pub struct ApiError {
     pub continue_token: Option<String>,
     /// Sent as `Warning` headers, as beside any other reply.
     pub warnings: Vec<String>,
+    /// Whether another API server has what was chosen for the object: another choice may be free. Never sent.
+    pub is_contended: bool,
 }
 
 impl ApiError {
@@ -64,6 +66,7 @@ impl ApiError {
             retry_after_seconds: None,
             continue_token: None,
             warnings: Vec::new(),
+            is_contended: false,
         }
     }
 

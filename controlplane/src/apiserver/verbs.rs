@@ -22,6 +22,7 @@ mod patch;
 mod quota;
 mod revision;
 mod scale;
+mod shared;
 mod token;
 mod update;
 mod watch;

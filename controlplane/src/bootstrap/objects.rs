@@ -2,6 +2,8 @@
 
 use super::Facts;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 
 /// The four namespaces.
 pub(super) fn namespaces() -> Vec<Value> {
@@ -33,8 +35,8 @@ pub(super) fn priority_classes() -> Vec<Value> {
     ]
 }
 
-/// The Service `default/kubernetes` with its Endpoints and EndpointSlice.
-pub(super) fn kubernetes_service(facts: &Facts) -> Vec<Value> {
+/// The Service `default/kubernetes` with its Endpoints and EndpointSlice, which list the API servers that live.
+pub(super) fn kubernetes_service(facts: &Facts, live: &BTreeSet<IpAddr>) -> Vec<Value> {
     let (cluster_ip, advertise, port) = (facts.cluster_ip, facts.advertise, facts.port);
     let family = if cluster_ip.is_ipv4() { "IPv4" } else { "IPv6" };
     let address_type = if advertise.is_ipv4() { "IPv4" } else { "IPv6" };
@@ -53,13 +55,13 @@ pub(super) fn kubernetes_service(facts: &Facts) -> Vec<Value> {
         objects.push(json!({
             "apiVersion": "v1", "kind": "Endpoints",
             "metadata": metadata(json!({"endpointslice.kubernetes.io/skip-mirror": "true"})),
-            "subsets": [{"addresses": [{"ip": advertise}], "ports": [{"name": "https", "port": port, "protocol": "TCP"}]}],
+            "subsets": [{"addresses": live.iter().map(|ip| json!({"ip": ip})).collect::<Vec<_>>(), "ports": [{"name": "https", "port": port, "protocol": "TCP"}]}],
         }));
         objects.push(json!({
             "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
             "metadata": metadata(json!({"kubernetes.io/service-name": "kubernetes"})),
             "addressType": address_type,
-            "endpoints": [{"addresses": [advertise], "conditions": {"ready": true}}],
+            "endpoints": live.iter().map(|ip| json!({"addresses": [ip], "conditions": {"ready": true}})).collect::<Vec<_>>(),
             "ports": [{"name": "https", "port": port, "protocol": "TCP"}],
         }));
     }
@@ -142,14 +144,15 @@ mod tests {
     use super::*;
 
     fn at(advertise: &str) -> Vec<Value> {
-        kubernetes_service(&Facts {
+        let facts = Facts {
             cluster_ip: "10.96.0.1".parse().unwrap(),
             service_ranges: vec!["10.96.0.0/16".to_owned()],
             cluster_dns: "10.96.0.10".parse().ok(),
             advertise: advertise.parse().unwrap(),
             port: 6443,
             client_ca_pem: String::new(),
-        })
+        };
+        kubernetes_service(&facts, &BTreeSet::from([facts.advertise]))
     }
 
     #[test]

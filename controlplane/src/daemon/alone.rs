@@ -65,7 +65,7 @@ impl Alone {
     /// # Errors
     /// A file cannot be used or a port not opened; nothing keeps running after one.
     pub async fn start(config: &Config, alone: &AloneConfig, host: Host) -> Result<Self, DaemonError> {
-        let scheduler = scheduler_config(config)?;
+        let scheduler = scheduler_config(config, true)?;
         let kube = connect::read_kubeconfig(&alone.kubeconfig).await;
         let kube = kube.map_err(DaemonError::Connect)?;
         let watched = config.identity.tls_files.clone();

@@ -2,10 +2,12 @@
 
 mod advertised;
 mod encrypted;
+mod several;
 mod upgraded;
 mod upstream_data;
 
 use super::*;
+use crate::apiserver::user::User;
 use crate::config::flags;
 use client::TokioClock;
 use k8s_openapi::api::apps::v1::Deployment;

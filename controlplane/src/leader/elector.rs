@@ -8,15 +8,17 @@ use super::fence::Fence;
 use crate::controller::event::Recorder;
 use crate::controller::write::EventText;
 use client::Clock;
+use futures::StreamExt;
+use futures::stream::BoxStream;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Api;
-use kube::api::{ObjectMeta, PostParams};
+use kube::api::{ObjectMeta, PostParams, WatchEvent, WatchParams};
 use prometheus_client::metrics::gauge::Gauge;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 /// What is elected for.
@@ -56,6 +58,9 @@ pub struct Elector {
     /// The Lease as it was last written or read.
     lease: Option<Lease>,
 }
+
+/// A watch of one Lease.
+type Changes = BoxStream<'static, kube::Result<WatchEvent<Lease>>>;
 
 /// What came of one try.
 enum Tried {
@@ -163,6 +168,7 @@ impl Elector {
     /// Waits until the Lease is ours; tells when the write that made it so began.
     async fn acquire(&mut self) -> Instant {
         let mut told = String::new();
+        let mut changes = None;
         loop {
             let next = Instant::now() + self.election.times.retry;
             let wake = match self.attempt(self.election.times.renew / 2).await {
@@ -179,8 +185,39 @@ impl Elector {
                     next
                 }
             };
+            self.wait_for_change(&mut changes, wake).await;
+        }
+    }
+
+    /// Waits until `wake`, or until the Lease changes, if it can be watched: what was renewed is then seen when it is, and not a try
+    /// later, by which the next leader would begin later, too.
+    async fn wait_for_change(&self, changes: &mut Option<Changes>, wake: Instant) {
+        if changes.is_none() {
+            *changes = timeout_at(wake, self.watch()).await.ok().flatten();
+        }
+        let told = match changes {
+            Some(changes) => timeout_at(wake, changes.next()).await,
+            None => Ok(None),
+        };
+        // An end, an error and a refusal are not asked about again before the next try.
+        if !matches!(
+            told,
+            Ok(Some(Ok(WatchEvent::Modified(_)
+                | WatchEvent::Added(_)
+                | WatchEvent::Deleted(_))))
+                | Err(_)
+        ) {
+            *changes = None;
             sleep_until(wake).await;
         }
+    }
+
+    async fn watch(&self) -> Option<Changes> {
+        let since = self.lease.as_ref()?.metadata.resource_version.clone()?;
+        let name = format!("metadata.name={}", self.election.name);
+        let params = WatchParams::default().fields(&name).disable_bookmarks();
+        let changes = self.api.watch(&params, &since).await.ok()?;
+        Some(changes.boxed())
     }
 
     /// Renews until that is not possible any more.

@@ -219,9 +219,9 @@ async fn after_a_kill_the_next_leads_when_the_lease_is_over() {
     let killed = Instant::now();
     a.task.abort();
     let began = world.ledger.leads("b").await;
-    // From when the last renewal was seen, which is up to one look after it was written.
+    // From when the last renewal was written, which is seen when it is.
     let times = Times::default();
-    assert!(began - killed <= times.lease + times.retry, "{:?}", began - killed);
+    assert!(began - killed <= times.lease, "{:?}", began - killed);
     assert!(began - killed >= times.lease - times.retry, "{:?}", began - killed);
     assert_eq!(b.status(), 1);
     let spec = world.leases().get(LEASE).await.unwrap().spec.unwrap();
@@ -241,7 +241,7 @@ async fn at_a_clean_stop_the_next_leads_at_once_and_events_tell() {
     a.stop.cancel();
     assert_eq!(a.task.await.unwrap(), Outcome::Stopped);
     let began = world.ledger.leads("b").await;
-    assert!(began - stopped <= Times::default().retry, "{:?}", began - stopped);
+    assert!(began - stopped < Duration::from_millis(100), "{:?}", began - stopped);
     world.never_two();
     assert_eq!((a.metrics.leading(LEASE).get(), b.status()), (0, 1));
     let events = world.events().await;

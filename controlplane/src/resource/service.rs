@@ -16,6 +16,7 @@ mod carry;
 mod families;
 mod node_port;
 mod range;
+mod range_allocation;
 mod rules;
 
 pub use allocate::{
@@ -26,6 +27,7 @@ pub use carry::pair_addresses;
 pub use families::fill_families;
 pub use node_port::{NodePorts, allocate_node_ports};
 pub use range::{Range, Ranges, family};
+pub use range_allocation::{range_allocation, taken_ports};
 pub use rules::is_external;
 
 /// The Service kind's strategy.

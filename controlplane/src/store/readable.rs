@@ -82,6 +82,20 @@ impl<S: Store + ?Sized> Store for Readable<S> {
         self.outcome(self.store.put(key, value, expect).await)
     }
 
+    async fn put_if(
+        &self,
+        key: &str,
+        value: Bytes,
+        expect: Expect,
+        unchanged: &[(String, Revision)],
+    ) -> Result<Revision, StoreError> {
+        self.outcome(self.store.put_if(key, value, expect, unchanged).await)
+    }
+
+    fn is_shared(&self) -> bool {
+        self.store.is_shared()
+    }
+
     async fn put_for_deletion(&self, key: &str, value: Bytes, expect: Revision) -> Result<Revision, StoreError> {
         self.outcome(self.store.put_for_deletion(key, value, expect).await)
     }
@@ -94,6 +108,14 @@ impl<S: Store + ?Sized> Store for Readable<S> {
         let (revision, records) = self.store.range(prefix).await?;
         let records = records.into_iter().map(|record| self.record(record));
         Ok((revision, records.collect()))
+    }
+
+    async fn get(&self, key: &str) -> Result<Option<Record>, StoreError> {
+        Ok(self.store.get(key).await?.map(|record| self.record(record)))
+    }
+
+    async fn is_stale(&self, key: &str, revision: Revision) -> bool {
+        self.store.is_stale(key, revision).await
     }
 
     async fn watch(&self, prefix: &str, after: Revision) -> Result<Steps, StoreError> {

@@ -34,6 +34,36 @@ async fn refused(store: &dyn Store, after: Revision) -> StoreError {
     }
 }
 
+/// What is written only if other keys are as they were; of a backend that others write to.
+async fn depending(store: &dyn Store) {
+    let put = async |key: &str, expect| store.put(key, bytes("1"), expect).await.unwrap();
+    let (a, b) = (
+        put("/registry/d/a", Expect::Absent).await,
+        put("/registry/d/b", Expect::Absent).await,
+    );
+    let of = |key: &str, revision| (key.to_owned(), revision);
+    let both = [of("/registry/d/a", a), of("/registry/d/b", b)];
+    let made = store
+        .put_if("/registry/d/c", bytes("1"), Expect::Absent, &both)
+        .await
+        .unwrap();
+    assert_eq!(made, b + 1, "one revision");
+    let again = store.put_if("/registry/d/c", bytes("1"), Expect::Absent, &both).await;
+    assert!(matches!(again, Err(StoreError::Conflict { key, current: Some(_) }) if key == "/registry/d/c"));
+    let changed = put("/registry/d/b", Expect::At(b)).await;
+    let refused = store.put_if("/registry/d/e", bytes("1"), Expect::Absent, &both).await;
+    let Err(StoreError::Conflict { key, current }) = refused else {
+        panic!("a key has changed: {refused:?}");
+    };
+    assert_eq!((key.as_str(), current.unwrap().modified), ("/registry/d/b", changed));
+    store.delete("/registry/d/a", a).await.unwrap();
+    let now = [of("/registry/d/b", changed), of("/registry/d/a", a)];
+    let refused = store.put_if("/registry/d/c", bytes("2"), Expect::At(made), &now).await;
+    assert!(matches!(refused, Err(StoreError::Conflict { key, current: None }) if key == "/registry/d/a"));
+    let (_, left) = store.range("/registry/d/c").await.unwrap();
+    assert_eq!(left[0].modified, made, "what is refused is not written");
+}
+
 async fn preconditions(store: &dyn Store) {
     let base = store.current_revision().await.unwrap();
     let first = store.put("/registry/r/a", bytes("1"), Expect::Absent).await.unwrap();
@@ -158,6 +188,9 @@ async fn reaches(store: &dyn Store) {
 /// At the first thing that is not as it must be.
 pub async fn all(store: Arc<dyn Store>) {
     preconditions(&*store).await;
+    if store.is_shared() {
+        depending(&*store).await;
+    }
     ranges(&*store).await;
     watches(Arc::clone(&store)).await;
     reaches(&*store).await;
@@ -167,4 +200,5 @@ pub async fn all(store: Arc<dyn Store>) {
 #[tokio::test]
 async fn memory_conforms() {
     all(Arc::new(super::memory::Memory::new())).await;
+    all(Arc::new(super::memory::Memory::shared())).await;
 }

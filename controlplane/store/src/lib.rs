@@ -167,6 +167,28 @@ pub trait Store: Send + Sync + 'static {
         self.put(key, value, Expect::At(expect)).await
     }
 
+    /// As [`Store::put`], if in the same moment the last write of each of the keys `unchanged` is still that revision: what the write
+    /// was judged by. Where one is not, the conflict names that key. Only what is shared needs it ([`Store::is_shared`]).
+    async fn put_if(
+        &self,
+        key: &str,
+        value: Bytes,
+        expect: Expect,
+        unchanged: &[(String, Revision)],
+    ) -> Result<Revision, StoreError> {
+        match unchanged {
+            [] => self.put(key, value, expect).await,
+            _ => Err(StoreError::Unusable(
+                "this store makes no write depend on other keys".to_owned(),
+            )),
+        }
+    }
+
+    /// Whether other processes may write here at the same time. What locks of one process keep apart has to be claimed in the store then.
+    fn is_shared(&self) -> bool {
+        false
+    }
+
     /// Deletes the key if its last write is `expect`; returns the deletion's revision.
     async fn delete(&self, key: &str, expect: Revision) -> Result<Revision, StoreError>;
 

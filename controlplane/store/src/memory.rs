@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub struct Memory {
     records: Mutex<BTreeMap<Arc<str>, Record>>,
     feed: Feed,
+    is_shared: bool,
 }
 
 impl Default for Memory {
@@ -28,6 +29,15 @@ impl Memory {
         Self {
             records: Mutex::default(),
             feed: Feed::after(1),
+            is_shared: false,
+        }
+    }
+
+    /// An empty store that several API servers use, as they would use one of another process.
+    pub fn shared() -> Self {
+        Self {
+            is_shared: true,
+            ..Self::new()
         }
     }
 
@@ -39,7 +49,30 @@ impl Memory {
 #[async_trait]
 impl Store for Memory {
     async fn put(&self, key: &str, value: Bytes, expect: Expect) -> Result<Revision, StoreError> {
+        self.put_if(key, value, expect, &[]).await
+    }
+
+    fn is_shared(&self) -> bool {
+        self.is_shared
+    }
+
+    async fn put_if(
+        &self,
+        key: &str,
+        value: Bytes,
+        expect: Expect,
+        unchanged: &[(String, Revision)],
+    ) -> Result<Revision, StoreError> {
         let mut records = self.records();
+        for (other, revision) in unchanged {
+            let current = records.get(other.as_str());
+            if !Expect::At(*revision).holds(current.map(|record| record.modified)) {
+                return Err(StoreError::Conflict {
+                    key: other.clone(),
+                    current: current.cloned(),
+                });
+            }
+        }
         let current = records.get(key);
         if !expect.holds(current.map(|record| record.modified)) {
             return Err(StoreError::Conflict {

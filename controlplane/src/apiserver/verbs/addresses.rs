@@ -1,15 +1,17 @@
 //! The IPAddress objects of Services: made with the Service that holds an address, and gone with it (contract §12, KEP-1880).
 //!
-//! The Service decides who has an address; its IPAddress says so to others, and to the next allocation. Both are given to the store together,
-//! and what a crash or a full disk leaves between them the repair mends ([`crate::bootstrap`]). Called by who has the Services' turn.
+//! The Service decides who has an address; its IPAddress says so to others, and to the next allocation. Both are given to the store together
+//! (where several API servers share it, the IPAddress first: it is the claim, see [`super::shared`]), and what a crash or a full disk leaves between them the repair mends ([`crate::bootstrap`]). Called by who has the Services' turn.
 
 use super::{Call, object, store_failed};
 use crate::apiserver::reader;
 use crate::apiserver::status::ApiError;
 use crate::resource::field::{set, text};
-use crate::resource::service::{ALLOCATOR, MANAGED_BY, address_object, held_addresses};
+use crate::resource::service::{ALLOCATOR, MANAGED_BY, address_object, held_addresses, held_ports};
 use crate::store::value::canonical;
+use crate::store::window::Stored;
 use crate::store::{Expect, Revision, StoreError};
+use bytes::Bytes;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -18,8 +20,14 @@ use std::sync::Arc;
 const GROUP: &str = "networking.k8s.io";
 const PLURAL: &str = "ipaddresses";
 
-/// What was noted for a write: keys with their revisions.
-pub(super) type Noted = Vec<(String, Revision)>;
+/// What was noted for a write.
+#[derive(Debug, Default)]
+pub(super) struct Noted {
+    /// Keys of IPAddresses with their revisions.
+    pub(super) addresses: Vec<(String, Revision)>,
+    /// Node ports that were claimed: where the store is shared.
+    pub(super) ports: BTreeSet<u16>,
+}
 
 impl Call<'_> {
     /// Makes the IPAddresses of what `new` holds and `old` does not. One that cannot be made is left to the repair.
@@ -27,27 +35,32 @@ impl Call<'_> {
         let had = old.map(held_addresses).unwrap_or_default();
         let wanted: BTreeSet<IpAddr> = match object::is_service(&self.kind) {
             true => held_addresses(new).difference(&had).copied().collect(),
-            false => return Noted::new(),
+            false => return Noted::default(),
         };
-        let mut noted = Noted::new();
+        let mut noted = Noted::default();
         for ip in wanted {
             match self.note(ip, new).await {
-                Ok(made) => noted.extend(made),
+                Ok(made) => noted.addresses.extend(made.flatten()),
                 Err(error) => tracing::warn!(%ip, %error, "an IPAddress cannot be made now, and will be repaired"),
             }
         }
         noted
     }
 
-    async fn note(&self, ip: IpAddr, service: &Value) -> Result<Option<(String, Revision)>, StoreError> {
+    /// Makes one; inside, its key and revision, if it was not there. `None` if it is somebody else's.
+    pub(super) async fn note(
+        &self,
+        ip: IpAddr,
+        service: &Value,
+    ) -> Result<Option<Option<(String, Revision)>>, StoreError> {
         let resource = self.served.resource(GROUP, PLURAL);
         let kind = self.served.registry().by_resource(GROUP, "v1", PLURAL);
         let (Some(resource), Some(kind)) = (resource, kind) else {
-            return Ok(None);
+            return Ok(Some(None));
         };
         let key = reader::key(&resource.prefix, "", &ip.to_string());
-        if resource.window.cached().objects.contains_key(key.as_str()) {
-            return Ok(None);
+        if !self.is_shared() && resource.window.cached().objects.contains_key(key.as_str()) {
+            return Ok(Some(None));
         }
         let mut address = address_object(ip, text(service, &["metadata", "namespace"]), object::name(service));
         set(&mut address, &["metadata", "uid"], self.server.uuid());
@@ -55,19 +68,48 @@ impl Call<'_> {
         set(&mut address, &["metadata", "creationTimestamp"], json!(made));
         set(&mut address, &["metadata", "generation"], 1);
         let raw = canonical(&reader::stored_as(kind), &address);
-        match self.server.store().put(&key, raw.into(), Expect::Absent).await {
+        let raw = Bytes::from(raw);
+        match self.server.store().put(&key, raw.clone(), Expect::Absent).await {
             Ok(revision) => {
                 resource.window.reach(revision).await?;
-                Ok(Some((key, revision)))
+                Ok(Some(Some((key, revision))))
             }
-            Err(StoreError::Conflict { .. }) => Ok(None),
+            Err(StoreError::Conflict {
+                current: Some(record), ..
+            }) if self.is_shared() => {
+                let held_at = record.modified;
+                if !is_of(&Stored::from(record).tree(), service) {
+                    return Ok(None);
+                }
+                // Left of a Service of this name, or another's claim for it: written over, so that whoever frees what it saw frees
+                // nothing any more.
+                match self.server.store().put(&key, raw, Expect::At(held_at)).await {
+                    Ok(_) => Ok(Some(None)),
+                    Err(StoreError::Conflict { .. }) => Ok(None),
+                    Err(error) => Err(error),
+                }
+            }
+            Err(StoreError::Conflict { .. }) => match self.is_shared() {
+                true => Ok(None),
+                false => Ok(Some(None)),
+            },
             Err(error) => Err(error),
         }
     }
 
-    /// Takes back what was noted for a write that was refused.
-    pub(super) async fn forget_addresses(&self, noted: Noted) {
-        for (key, revision) in noted {
+    /// Takes back what was noted for a write that was refused, but for what `holder` has: who was faster under the same name.
+    pub(super) async fn forget_addresses(&self, noted: Noted, holder: Option<&Value>) {
+        let held = holder.map(held_addresses).unwrap_or_default();
+        let ports = holder.map(held_ports).unwrap_or_default();
+        self.release_ports(&noted.ports.difference(&ports).copied().collect())
+            .await;
+        let is_held = |key: &str| {
+            key.rsplit('/')
+                .next()
+                .and_then(|ip| ip.parse().ok())
+                .is_some_and(|ip| held.contains(&ip))
+        };
+        for (key, revision) in noted.addresses.into_iter().filter(|(key, _)| !is_held(key)) {
             let gone = self.server.store().delete(&key, revision).await;
             if let Err(error) = gone {
                 tracing::debug!(key, %error, "an IPAddress of a refused Service stays until it is repaired");
@@ -88,6 +130,9 @@ impl Call<'_> {
             let freed = self.free(*ip, old).await;
             freed.map_err(|error| store_failed(&error))?;
         }
+        let keeps = new.map(held_ports).unwrap_or_default();
+        self.release_ports(&held_ports(old).difference(&keeps).copied().collect())
+            .await;
         Ok(())
     }
 
@@ -96,7 +141,11 @@ impl Call<'_> {
             return Ok(());
         };
         let key = reader::key(&resource.prefix, "", &ip.to_string());
-        let Some(stored) = resource.window.cached().objects.get(key.as_str()).map(Arc::clone) else {
+        let snapshot = match self.is_shared() {
+            true => resource.window.latest().await?,
+            false => resource.window.cached(),
+        };
+        let Some(stored) = snapshot.objects.get(key.as_str()).map(Arc::clone) else {
             return Ok(());
         };
         if !is_of(&stored.tree(), service) {

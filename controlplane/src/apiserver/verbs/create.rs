@@ -3,6 +3,7 @@
 use super::Operation;
 use super::owners::Owners;
 use super::quota::Unwritten;
+use super::shared::{self, NotPut};
 use super::{Answer, Call, addresses, object, patch};
 use crate::apiserver::quota::{Charge, Entry};
 use crate::apiserver::reader;
@@ -12,7 +13,6 @@ use crate::resource::field::{set, text};
 use crate::resource::{PrepareContext, deprecated, without_effect};
 use crate::store::value::canonical_owned;
 use crate::store::window::Stored;
-use crate::store::{Expect, StoreError};
 use crate::tree::{self, TreeError};
 use bytes::Bytes;
 use proto::api::names::generate_name;
@@ -79,7 +79,18 @@ pub(super) async fn insert(
     }
     let entry = call.enter(Operation::Create, dry_run).await;
     let _among_services = server.write_locks().write_service().await;
-    let answer = insert_now(call, object, dry_run, owners, entry).await?;
+    let mut contentions = 0;
+    let answer = loop {
+        let (object, owners) = (object.clone(), owners.clone());
+        match insert_now(call, object, dry_run, owners, entry.clone()).await {
+            // Another API server was faster with what was chosen here; what was asked for is refused by what is seen then.
+            Err(error) if error.is_contended && contentions < shared::CONTENTIONS => {
+                contentions += 1;
+                call.caught_up().await?;
+            }
+            done => break done?,
+        }
+    };
     call.seen(answer).await
 }
 
@@ -196,27 +207,27 @@ async fn store(call: &Call<'_>, mut object: Value, owners: Option<&str>, dry_run
         return Ok(Answer::Object { code: 201, object });
     }
     let key = call.key(name);
-    let noting = async {
-        match call.window.cached().objects.contains_key(key.as_str()) {
-            true => addresses::Noted::new(),
-            false => call.note_addresses(&object, None).await,
-        }
+    let is_there = call.window.cached().objects.contains_key(key.as_str());
+    let putting = call.put_new(&key, name, raw.clone());
+    let (noted, put) = match (is_there, call.is_shared()) {
+        (true, _) => (addresses::Noted::default(), putting.await),
+        (false, true) => (call.claim(&object, None).await?, putting.await),
+        (false, false) => futures::join!(call.note_addresses(&object, None), putting),
     };
-    let (noted, put) = futures::join!(noting, call.server.store().put(&key, raw.clone(), Expect::Absent));
-    if put.is_err() {
-        call.forget_addresses(noted).await;
-    }
     match put {
         Ok(revision) => Ok(Answer::Stored {
             code: 201,
             stored: Arc::new(Stored::new(Arc::from(key), revision, revision, raw)),
             revision,
         }),
-        Err(StoreError::Conflict { current, .. }) => {
-            let existing = current.map_or(Value::Null, |record| Stored::from(record).tree());
+        Err(NotPut::Exists(existing)) => {
+            call.forget_addresses(noted, Some(&existing)).await;
             Err(exists(call, name, &existing).into())
         }
-        Err(error) => Err(Unwritten::by_store(&error)),
+        Err(NotPut::Failed(why)) => {
+            call.forget_unwritten(noted, &why).await;
+            Err(why)
+        }
     }
 }
 

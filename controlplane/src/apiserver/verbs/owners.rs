@@ -42,6 +42,7 @@ impl From<Value> for New {
 }
 
 /// Who owns the fields of a new object.
+#[derive(Clone)]
 pub(super) enum Owners {
     /// What the request changes is its manager's; managedFields in the object are what it says of them.
     Track,

@@ -10,7 +10,7 @@ use serde_json::Value;
 pub(super) struct Unwritten {
     pub(super) error: ApiError,
     /// Whether it may be stored all the same.
-    is_uncertain: bool,
+    pub(super) is_uncertain: bool,
 }
 
 impl Unwritten {

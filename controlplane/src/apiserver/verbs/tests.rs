@@ -14,6 +14,7 @@ mod protobuf;
 mod reply_room;
 mod resume;
 mod routes;
+mod several;
 mod stored_bytes;
 mod versions;
 mod watches;

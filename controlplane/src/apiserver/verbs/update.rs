@@ -3,6 +3,7 @@
 use super::Operation;
 use super::owners::{New, Old, Owners};
 use super::quota::Unwritten;
+use super::shared;
 use super::{ATTEMPTS, Answer, Call, addresses, create, object, parse_revision};
 use crate::apiserver::heavy;
 use crate::apiserver::quota::Entry;
@@ -177,6 +178,7 @@ async fn change_now(
 ) -> Result<Answer, ApiError> {
     let mut stored = call.current(name).await?;
     let Begun { holds, mut made, entry } = begun;
+    let mut contentions = 0;
     for _ in 0..ATTEMPTS {
         let old = call.old(&stored);
         let New { object: new, owners } = match made.take().filter(|(revision, _)| *revision == stored.revision) {
@@ -209,6 +211,13 @@ async fn change_now(
             Ok(Outcome::Lost(current)) => {
                 call.give_back(charge).await;
                 current
+            }
+            // Another API server was faster with an address or a port that was chosen here.
+            Err(why) if why.error.is_contended && contentions < shared::CONTENTIONS => {
+                contentions += 1;
+                call.give_back(charge).await;
+                call.caught_up().await?;
+                continue;
             }
             Err(why) => return Err(call.unwritten(charge, why).await),
         };
@@ -330,7 +339,7 @@ async fn store(
     let noting = async {
         match (&old, is_deletion) {
             (Some(old), false) => call.note_addresses(&new, Some(old)).await,
-            _ => addresses::Noted::new(),
+            _ => addresses::Noted::default(),
         }
     };
     let writing = async {
@@ -340,11 +349,18 @@ async fn store(
             false => store.put(&stored.key, raw.clone(), Expect::At(stored.revision)).await,
         }
     };
-    let (noted, outcome) = futures::join!(noting, writing);
+    let (noted, outcome) = match (&old, call.is_shared() && !is_deletion) {
+        (Some(old), true) => (call.claim(&new, Some(old)).await?, writing.await),
+        _ => futures::join!(noting, writing),
+    };
     match (&outcome, &old) {
         (Ok(_), Some(old)) => call.free_addresses(old, (!is_deletion).then_some(&new)).await?,
         (Ok(_), None) => {}
-        (Err(_), _) => call.forget_addresses(noted).await,
+        (Err(StoreError::Conflict { current, .. }), _) => {
+            let holder = current.as_ref().map(|record| Stored::from(record.clone()).tree());
+            call.forget_addresses(noted, holder.as_ref()).await;
+        }
+        (Err(error), _) => call.forget_unwritten(noted, &Unwritten::by_store(error)).await,
     }
     match outcome {
         Ok(revision) => {

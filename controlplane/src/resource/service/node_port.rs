@@ -12,8 +12,10 @@ use crate::resource::field_error::FieldError;
 /// The range node ports are given of (`--service-node-port-range`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodePorts {
-    first: u16,
-    last: u16,
+    /// The first of them.
+    pub(super) first: u16,
+    /// The last of them.
+    pub(super) last: u16,
 }
 
 impl Default for NodePorts {

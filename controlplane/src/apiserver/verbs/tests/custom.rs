@@ -12,8 +12,8 @@ use super::watches::Watch;
 use super::*;
 use std::time::Duration;
 
-const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-const LIONS: &str = "/apis/zoo.example/v1/namespaces/a/lions";
+pub(super) const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+pub(super) const LIONS: &str = "/apis/zoo.example/v1/namespaces/a/lions";
 
 fn schema() -> Value {
     json!({"type": "object", "properties": {
@@ -31,7 +31,7 @@ fn schema() -> Value {
     }})
 }
 
-fn definition() -> Value {
+pub(super) fn definition() -> Value {
     json!({"kind": "CustomResourceDefinition", "apiVersion": "apiextensions.k8s.io/v1",
         "metadata": {"name": "lions.zoo.example"},
         "spec": {"group": "zoo.example", "scope": "Namespaced",
@@ -41,7 +41,7 @@ fn definition() -> Value {
                 "additionalPrinterColumns": [{"name": "Age of it", "type": "integer", "jsonPath": ".spec.age"}]}]}})
 }
 
-fn lion(name: &str, spec: &Value) -> Value {
+pub(super) fn lion(name: &str, spec: &Value) -> Value {
     json!({"kind": "Lion", "apiVersion": "zoo.example/v1", "metadata": {"name": name}, "spec": spec})
 }
 
@@ -67,7 +67,7 @@ fn has(reply: &Reply, condition: &str, status: &str) -> bool {
     })
 }
 
-async fn define(server: &ApiServer, definition: &Value) {
+pub(super) async fn define(server: &ApiServer, definition: &Value) {
     let made = post(server, DEFINITIONS, definition).await;
     assert_eq!(made.code, 201, "{}", made.body);
     let path = format!("{DEFINITIONS}/{}", definition["metadata"]["name"].as_str().unwrap());
