@@ -8,9 +8,8 @@ use bytes::Bytes;
 use controlplane::store::disk::Disk;
 use controlplane::store::disk::paced::Pace;
 use controlplane::store::memory::Memory;
-use controlplane::store::{Change, Expect, Record, Revision, Store, StoreError};
+use controlplane::store::{Expect, Record, Revision, Steps, Store, StoreError};
 use futures::StreamExt;
-use futures::stream::BoxStream;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -75,9 +74,12 @@ impl Witnessed {
         let (judge, seen) = (self.judge.clone(), self.seen.clone());
         seen.store(revision, Ordering::Relaxed);
         let feeding = tokio::spawn(async move {
-            while let Some(change) = changes.next().await {
-                judge.changed(&change);
-                seen.store(change.revision, Ordering::Relaxed);
+            // An error is the store's end: it has been crashed.
+            while let Some(Ok(step)) = changes.next().await {
+                for change in &step.changes {
+                    judge.changed(change);
+                }
+                seen.store(step.revision, Ordering::Relaxed);
             }
         });
         *self.feeding.lock().expect("no holder panics") = Some(feeding);
@@ -141,7 +143,7 @@ impl Store for Witnessed {
         self.store()?.range(prefix).await
     }
 
-    async fn watch(&self, prefix: &str, after: Revision) -> Result<BoxStream<'static, Change>, StoreError> {
+    async fn watch(&self, prefix: &str, after: Revision) -> Result<Steps, StoreError> {
         self.store()?.watch(prefix, after).await
     }
 
