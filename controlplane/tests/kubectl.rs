@@ -160,9 +160,9 @@ fn a_start_that_cannot_work_says_why() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let no_dir = run_to_failure(&[&data_dir(file.path())]);
     assert!(no_dir.contains(file.path().to_str().unwrap()), "{no_dir}");
-    let flags = run_to_failure(&["--no-such-flag=1", "--etcd-servers=http://127.0.0.1:2379"]);
+    let flags = run_to_failure(&["--no-such-flag=1", "--etcd-servers-overrides=http://127.0.0.1:2379"]);
     assert!(
-        flags.contains("unknown flag: --no-such-flag") && flags.contains("--etcd-servers"),
+        flags.contains("unknown flag: --no-such-flag") && flags.contains("--etcd-servers-overrides"),
         "{flags}"
     );
 }
