@@ -136,50 +136,6 @@ fn open(namespace: Option<&str>, ranges: Vec<netlink::cidr::Cidr>) -> Result<(Ke
     Ok((kernel, follows_sctp, is_holding))
 }
 
-/// Until the cluster can be read (`stop` then): goes by what was known of it last. If it had no policies, pods are let in. If it
-/// had some, nobody can say which, and the kernel holds back what is from or to this node's pods, but for the static ones.
-/// What stands in the kernel already, as it does after a kubelet's restart, stays as it is. Nothing is done for
-/// [`Settings::away_period`]: until then the cluster is not away.
-///
-/// # Errors
-/// The kernel cannot be reached, or refused.
-pub async fn run_by_the_last(last: Last, settings: Settings, gate: Gate, stop: CancellationToken) -> Result<(), Error> {
-    let away = tokio::time::sleep(settings.away_period);
-    if stop.run_until_cancelled(away).await.is_none() {
-        return Ok(());
-    }
-    if !last.has_policies {
-        gate.open(true);
-        stop.cancelled().await;
-        return Ok(());
-    }
-    let mut world = World::new();
-    let (namespace, ranges, whole) = (settings.netns.clone(), last.ranges, world.whole());
-    let begin = client::blocking::spawn(move || {
-        let mut kernel = Kernel::open(namespace.as_deref(), ranges)?;
-        let is_ours = !kernel.is_there()?;
-        if is_ours {
-            kernel.replace(&whole)?;
-        }
-        Ok((kernel, is_ours))
-    });
-    let (mut kernel, is_ours) = begin.await.unwrap_or(Err(Error::Panicked))?;
-    gate.hold(true);
-    while stop.run_until_cancelled(gate.news()).await.is_some() {
-        let (_, changes) = gate.take();
-        if !is_ours {
-            continue;
-        }
-        for (id, facts) in changes {
-            world.set_local_pod(id, facts.filter(|facts| facts.is_static));
-        }
-        let change = world.take_change();
-        let work = client::blocking::spawn(move || kernel.apply(&change).map(|()| kernel));
-        kernel = work.await.unwrap_or(Err(Error::Panicked))?;
-    }
-    Ok(())
-}
-
 impl Loop {
     async fn run(&mut self, stop: &CancellationToken) {
         let policies = self.sources.policies.clone();
