@@ -61,6 +61,7 @@ mod away;
 pub mod change;
 pub mod facts;
 pub mod gate;
+mod keep;
 pub mod kernel;
 pub mod last;
 pub mod range;
