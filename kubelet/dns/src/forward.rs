@@ -21,6 +21,9 @@ mod exchange;
 /// How long a resolver that did not answer is asked after the others.
 const SULK: Duration = Duration::from_secs(10);
 
+/// For how long it is known of a resolver that it repeats questions in other letters.
+const LOOSE: Duration = Duration::from_secs(300);
+
 /// What bounds the asking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
@@ -32,6 +35,8 @@ pub struct Bounds {
     pub patience: Duration,
     /// How long a question may take, with all its attempts.
     pub deadline: Duration,
+    /// How long it may take to make sure of an answer that repeats the question in other letters.
+    pub sure: Duration,
     /// What answers are kept.
     pub cache: Bound,
 }
@@ -43,6 +48,7 @@ impl Default for Bounds {
             waiting_per_source: 200,
             patience: Duration::from_millis(1500),
             deadline: Duration::from_millis(4500),
+            sure: Duration::from_millis(300),
             cache: Bound {
                 entries: 8192,
                 bytes: 2 << 20,
@@ -91,6 +97,8 @@ struct State {
     resolvers: Rc<[SocketAddr]>,
     read: Stamp,
     sulking: Vec<(SocketAddr, Instant)>,
+    /// Those that do not keep a question's letters, and until when that is believed.
+    loose: Vec<(SocketAddr, Instant)>,
 }
 
 impl State {
@@ -104,6 +112,16 @@ impl State {
     fn sulk(&mut self, resolver: SocketAddr, until: Option<Instant>) {
         self.sulking.retain(|(who, _)| *who != resolver);
         self.sulking.extend(until.map(|until| (resolver, until)));
+    }
+
+    /// Remembers whether a resolver keeps the letters of a question.
+    fn loosen(&mut self, resolver: SocketAddr, is_loose: bool, now: Instant) {
+        self.loose.retain(|(who, until)| *who != resolver && *until > now);
+        self.loose.extend(is_loose.then(|| (resolver, now + LOOSE)));
+    }
+
+    fn is_loose(&self, resolver: SocketAddr, now: Instant) -> bool {
+        self.loose.iter().any(|(who, until)| *who == resolver && *until > now)
     }
 }
 
@@ -123,6 +141,7 @@ impl Forwarder {
                 resolvers: Rc::new([]),
                 read: None,
                 sulking: Vec::new(),
+                loose: Vec::new(),
             }),
             bounds,
             own,

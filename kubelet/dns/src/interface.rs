@@ -33,6 +33,16 @@ pub enum Error {
     /// A link of our name is something else.
     #[error("cluster DNS: link {LINK} is there and is of kind {0:?}, not ours: remove or rename it")]
     Foreign(String),
+    /// An address is the node's own: with our rules around it, the node would be reached there by nothing but DNS.
+    #[error(
+        "cluster DNS: clusterDNS {address} is an address this node has already, on link {link}: choose one nobody has"
+    )]
+    Held {
+        /// The address.
+        address: IpAddr,
+        /// The link's name.
+        link: String,
+    },
     /// The kernel has neither dummy links nor bridges, or refuses both.
     #[error("cluster DNS: making link {LINK}")]
     Make(#[source] netlink::Error),
@@ -54,8 +64,13 @@ pub enum Error {
 }
 
 /// Makes what is missing of the link, its addresses and the rules; what is there and as it should be stays. True when anything was
-/// missing. Blocks for a few messages to the kernel.
+/// missing. Where another link has one of the addresses, link and rules are removed: they would cut off the node. Blocks for a few
+/// messages to the kernel.
 pub fn ensure(addresses: &[IpAddr]) -> Result<bool, Error> {
+    if let Some((address, link)) = held(addresses)? {
+        remove()?;
+        return Err(Error::Held { address, link });
+    }
     let linked = ensure_link(addresses)?;
     let ruled = ensure_rules(addresses).map_err(Error::Rules)?;
     Ok(linked || ruled)
@@ -83,6 +98,20 @@ fn own_link(socket: &mut Socket) -> Result<Option<link::Link>, Error> {
         Some(link) if !KINDS.contains(&link.kind.as_str()) => Err(Error::Foreign(link.kind)),
         link => Ok(link),
     }
+}
+
+/// Which of the addresses a link has that is not ours, and which link.
+fn held(addresses: &[IpAddr]) -> Result<Option<(IpAddr, String)>, Error> {
+    let mut socket = Socket::open(Protocol::Route).map_err(Error::Read)?;
+    let own = own_link(&mut socket)?.map(|link| link.index);
+    let all = socket.all_addresses().map_err(Error::Read)?;
+    let is_held = |there: &&address::Address| Some(there.index) != own && addresses.contains(&there.cidr.addr);
+    let Some(there) = all.iter().find(is_held) else {
+        return Ok(None);
+    };
+    let link = socket.link(Target::Index(there.index)).map_err(Error::Read)?;
+    // One that has gone meanwhile has nothing any more.
+    Ok(link.map(|link| (there.cidr.addr, link.name)))
 }
 
 fn ensure_link(addresses: &[IpAddr]) -> Result<bool, Error> {

@@ -51,7 +51,7 @@ impl Last {
         format!("{first}\n{ranges}end\n")
     }
 
-    /// Writes it in place of what is there, whole or not at all.
+    /// Writes it in place of what is there, whole or not at all. When this returns, a machine that stops finds it.
     ///
     /// # Errors
     /// The file system's.
@@ -60,7 +60,11 @@ impl Last {
         let mut file = File::create(&new)?;
         file.write_all(self.text().as_bytes())?;
         file.sync_all()?;
-        fs::rename(&new, path)
+        fs::rename(&new, path)?;
+        // The new name is on disk with its directory.
+        path.parent()
+            .filter(|parent| !parent.as_os_str().is_empty())
+            .map_or(Ok(()), |parent| File::open(parent)?.sync_all())
     }
 }
 

@@ -10,6 +10,7 @@
 //! | [`gate`] | a pod's addresses before its containers start |
 //! | [`last`] | what was known last, for a start without an API server |
 //! | [`run`] | the one loop |
+//! | [`run_by_the_last`] | what holds until the cluster can be read |
 //! | [`settings`] | what the node decides, and what is told of failures |
 //!
 //! It never makes or changes an interface, a route, an address or a kernel switch, and never touches another table.
@@ -56,9 +57,11 @@
 //! Sources are believed: a pod that sends with another pod's address is not found out here (the bridge plugin's
 //! `macspoofchk` and filters of addresses are another matter).
 
+mod away;
 pub mod change;
 pub mod facts;
 pub mod gate;
+mod keep;
 pub mod kernel;
 pub mod last;
 pub mod range;
@@ -68,4 +71,5 @@ pub mod settings;
 pub mod spec;
 pub mod world;
 
-pub use run::{Sources, remove, run, run_by_the_last};
+pub use away::run_by_the_last;
+pub use run::{Sources, remove, run};

@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::facts::{Facts, PodId};
 use crate::gate::Gate;
+use crate::keep::Keeper;
 use crate::kernel::{Error, Kernel};
 use crate::last::Last;
 use crate::settings::{Notice, Observer, Settings};
@@ -65,8 +66,7 @@ struct Loop {
     /// When to let go of what is watched, as there are no policies.
     let_go_at: Option<Instant>,
     world: World,
-    /// What of this is on disk.
-    kept: Option<Last>,
+    keeper: Keeper,
     /// Taken while it works.
     kernel: Option<Kernel>,
     /// Whether the kernel holds what we think.
@@ -98,6 +98,7 @@ pub async fn run(
     let mut all = Loop {
         policies: sources.policies.subscribe(),
         sources,
+        keeper: Keeper::new(settings.last.clone()),
         settings,
         gate,
         observer,
@@ -105,7 +106,6 @@ pub async fn run(
         is_enforcing: false,
         let_go_at: None,
         world: World::new(),
-        kept: None,
         kernel: Some(kernel),
         is_told: false,
         is_to_look: false,
@@ -134,50 +134,6 @@ fn open(namespace: Option<&str>, ranges: Vec<netlink::cidr::Cidr>) -> Result<(Ke
     let follows_sctp = kernel.follows_sctp()?;
     let is_holding = kernel.is_intact()?;
     Ok((kernel, follows_sctp, is_holding))
-}
-
-/// Until the cluster can be read (`stop` then): goes by what was known of it last. If it had no policies, pods are let in. If it
-/// had some, nobody can say which, and the kernel holds back what is from or to this node's pods, but for the static ones.
-/// What stands in the kernel already, as it does after a kubelet's restart, stays as it is. Nothing is done for
-/// [`Settings::away_period`]: until then the cluster is not away.
-///
-/// # Errors
-/// The kernel cannot be reached, or refused.
-pub async fn run_by_the_last(last: Last, settings: Settings, gate: Gate, stop: CancellationToken) -> Result<(), Error> {
-    let away = tokio::time::sleep(settings.away_period);
-    if stop.run_until_cancelled(away).await.is_none() {
-        return Ok(());
-    }
-    if !last.has_policies {
-        gate.open(true);
-        stop.cancelled().await;
-        return Ok(());
-    }
-    let mut world = World::new();
-    let (namespace, ranges, whole) = (settings.netns.clone(), last.ranges, world.whole());
-    let begin = client::blocking::spawn(move || {
-        let mut kernel = Kernel::open(namespace.as_deref(), ranges)?;
-        let is_ours = !kernel.is_there()?;
-        if is_ours {
-            kernel.replace(&whole)?;
-        }
-        Ok((kernel, is_ours))
-    });
-    let (mut kernel, is_ours) = begin.await.unwrap_or(Err(Error::Panicked))?;
-    gate.hold(true);
-    while stop.run_until_cancelled(gate.news()).await.is_some() {
-        let (_, changes) = gate.take();
-        if !is_ours {
-            continue;
-        }
-        for (id, facts) in changes {
-            world.set_local_pod(id, facts.filter(|facts| facts.is_static));
-        }
-        let change = world.take_change();
-        let work = client::blocking::spawn(move || kernel.apply(&change).map(|()| kernel));
-        kernel = work.await.unwrap_or(Err(Error::Panicked))?;
-    }
-    Ok(())
 }
 
 impl Loop {
@@ -358,15 +314,23 @@ impl Loop {
     /// Brings what is known to the kernel.
     async fn turn(&mut self) {
         self.take_local(false);
-        let outcome = self.tell_kernel().await;
         let is_active = self.is_enforcing;
+        // Whenever the machine stops, what is kept says so where rules may have stood: policies are kept before the first of
+        // them holds, their absence after the last has gone.
+        if is_active {
+            self.keep().await;
+        }
+        let outcome = self.tell_kernel().await;
         self.wake_at = match &outcome {
             Ok(()) => {
                 self.backoff.reset();
+                if !is_active {
+                    self.keep().await;
+                }
                 self.gate.reach(self.taken, is_active);
-                self.keep().await;
                 let look_at = is_active.then(|| Instant::now() + self.settings.look_period);
-                look_at.or(self.let_go_at)
+                let others = [self.let_go_at, self.keeper.again_at()];
+                look_at.or(others.into_iter().flatten().min())
             }
             Err(error) => {
                 self.is_told = false;
@@ -421,25 +385,11 @@ impl Loop {
         Ok(())
     }
 
-    /// Keeps for the next start what there is, where that has changed.
+    /// Keeps for the next start what there is.
     async fn keep(&mut self) {
-        let now = Last {
-            ranges: self.settings.pod_cidrs.clone(),
-            has_policies: self.is_enforcing,
-        };
-        let Some(path) = self.settings.last.clone().filter(|_| self.kept.as_ref() != Some(&now)) else {
-            return;
-        };
-        let written = now.clone();
-        let outcome = client::blocking::spawn(move || written.write(&path)).await;
-        match outcome {
-            Ok(Ok(())) => self.kept = Some(now),
-            Ok(Err(error)) => tracing::warn!(
-                error = &error as &dyn std::error::Error,
-                "whether there are network policies is not kept for the next start"
-            ),
-            Err(_) => {}
-        }
+        let ranges = self.settings.pod_cidrs.clone();
+        let has_policies = self.is_enforcing;
+        self.keeper.keep(Last { ranges, has_policies }).await;
     }
 
     /// Works with the kernel where that holds up nobody. After an error a new connection is made: old answers may be under

@@ -85,7 +85,7 @@ pub(super) fn policies(given: &Arc<Given>) -> Begin {
     Box::new(move |stop| {
         let given = given.clone();
         Box::pin(async move {
-            by_the_last(&given, &stop).await?;
+            by_the_last(&given, &stop).await;
             if stop.is_cancelled() {
                 return Ok(());
             }
@@ -115,11 +115,11 @@ fn last(given: &Given) -> PathBuf {
 }
 
 /// Until the cluster can be read: goes by what was known of it last, if anything was.
-async fn by_the_last(given: &Arc<Given>, stop: &CancellationToken) -> Result<(), String> {
+async fn by_the_last(given: &Arc<Given>, stop: &CancellationToken) {
     let (inside, gate) = (stop.child_token(), given.parts.gate.clone());
     let (Some(last), Some(gate)) = (Last::read(&last(given)), gate) else {
         stop.run_until_cancelled(given.nodes.synced()).await;
-        return Ok(());
+        return;
     };
     let settings = policy::settings::Settings::default();
     let going = policy::run_by_the_last(last, settings, gate, inside.clone());
@@ -127,8 +127,7 @@ async fn by_the_last(given: &Arc<Given>, stop: &CancellationToken) -> Result<(),
         stop.run_until_cancelled(given.nodes.synced()).await;
         inside.cancel();
     };
-    let (ended, ()) = tokio::join!(going, reading);
-    ended.map_err(|error| settings::chain(&error))
+    tokio::join!(going, reading);
 }
 
 /// Enforces policies on a node of these ranges until `stop`.

@@ -15,8 +15,6 @@ use tokio::time::timeout;
 const DATAGRAM_BYTES: u16 = 1232;
 /// How many wrong answers to one datagram are passed over. Beyond, somebody knows the port and guesses the number: TCP is asked.
 const GUESSES_MAX: u32 = 8;
-/// How long TCP may take to make sure of an answer that repeats the question in other letters.
-const SURE: Duration = Duration::from_millis(300);
 /// How often all resolvers are asked.
 const ROUNDS: usize = 2;
 
@@ -35,7 +33,7 @@ pub(super) async fn ask(forwarder: &Forwarder, key: &[u8], question: &Question) 
                 flight.resolver = Some(resolver.ip());
             }
             let began = Instant::now();
-            let outcome = timeout(left.min(forwarder.bounds.patience), once(resolver, question)).await;
+            let outcome = timeout(left.min(forwarder.bounds.patience), once(forwarder, resolver, question)).await;
             let reply = outcome.ok().and_then(Result::ok);
             let code = reply.as_ref().map(|reply| reply.rcode);
             forwarder.metrics.asked(resolver, code, began.elapsed());
@@ -62,16 +60,49 @@ pub(super) async fn ask(forwarder: &Forwarder, key: &[u8], question: &Question) 
     last.unwrap_or_else(Reply::failure)
 }
 
-async fn once(resolver: SocketAddr, question: &Question) -> io::Result<Reply> {
-    let reply = by_datagram(resolver, question, Some(DATAGRAM_BYTES)).await?;
+async fn once(forwarder: &Forwarder, resolver: SocketAddr, question: &Question) -> io::Result<Reply> {
+    let reply = by_datagram(forwarder, resolver, question, Some(DATAGRAM_BYTES)).await?;
     // Some old resolvers know no EDNS.
     if matches!(reply.rcode, rcode::FORM_ERR | rcode::NOT_IMP) {
-        return by_datagram(resolver, question, None).await;
+        return by_datagram(forwarder, resolver, question, None).await;
     }
     Ok(reply)
 }
 
-async fn by_datagram(resolver: SocketAddr, question: &Question, size: Option<u16>) -> io::Result<Reply> {
+/// A question under way by UDP.
+struct Sent<'a> {
+    socket: UdpSocket,
+    question: &'a Question,
+    id: u16,
+    case: u64,
+}
+
+impl Sent<'_> {
+    /// The next datagram, and whether it repeats the question's letters.
+    async fn receive(&self, buffer: &mut [u8]) -> io::Result<(Result<Reply, Unfit>, bool)> {
+        let length = self.socket.recv(buffer).await?;
+        let is_same = self.question.settle(&mut buffer[..length], self.case);
+        Ok((Reply::read(&buffer[..length], self.id, self.question), is_same))
+    }
+
+    /// The answer that repeats the letters, whenever it comes.
+    async fn same(&self, buffer: &mut [u8]) -> Reply {
+        loop {
+            match self.receive(buffer).await {
+                Ok((Ok(reply), true)) => return reply,
+                Ok(_) => {}
+                Err(_) => std::future::pending().await,
+            }
+        }
+    }
+}
+
+async fn by_datagram(
+    forwarder: &Forwarder,
+    resolver: SocketAddr,
+    question: &Question,
+    size: Option<u16>,
+) -> io::Result<Reply> {
     let any: SocketAddr = match resolver {
         SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
         SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
@@ -81,22 +112,52 @@ async fn by_datagram(resolver: SocketAddr, question: &Question, size: Option<u16
     socket.connect(resolver).await?;
     let (id, case) = (rand::random(), rand::random());
     socket.send(&question.ask(id, size, case)).await?;
+    let sent = Sent {
+        socket,
+        question,
+        id,
+        case,
+    };
     let mut buffer = vec![0; 4096];
     let mut guesses = 0;
     loop {
-        let length = socket.recv(&mut buffer).await?;
-        let is_same = question.settle(&mut buffer[..length], case);
-        match Reply::read(&buffer[..length], id, question) {
-            Ok(reply) if is_same => return Ok(reply),
-            // An old resolver, or who guesses. By TCP nobody can; but not every old resolver answers there.
-            Ok(reply) => {
-                let sure = timeout(SURE, by_stream(resolver, question, size)).await;
-                return Ok(sure.ok().and_then(Result::ok).unwrap_or(reply));
+        match sent.receive(&mut buffer).await? {
+            (Ok(reply), true) => {
+                forwarder.state.borrow_mut().loosen(resolver, false, Instant::now());
+                return Ok(reply);
             }
-            Err(Unfit::Foreign) if guesses < GUESSES_MAX => guesses += 1,
-            Err(Unfit::Foreign | Unfit::Truncated) => return by_stream(resolver, question, size).await,
-            Err(Unfit::Malformed) => return Err(io::ErrorKind::InvalidData.into()),
+            (Ok(reply), false) if forwarder.state.borrow().is_loose(resolver, Instant::now()) => return Ok(reply),
+            (Ok(reply), false) => {
+                let by_stream = by_stream(resolver, question, size);
+                let sure = timeout(forwarder.bounds.sure, make_sure(&sent, &mut buffer, by_stream));
+                let (reply, is_loose) = sure.await.unwrap_or((reply, true));
+                forwarder.state.borrow_mut().loosen(resolver, is_loose, Instant::now());
+                return Ok(reply);
+            }
+            (Err(Unfit::Foreign), _) if guesses < GUESSES_MAX => guesses += 1,
+            (Err(Unfit::Foreign | Unfit::Truncated), _) => return by_stream(resolver, question, size).await,
+            (Err(Unfit::Malformed), _) => return Err(io::ErrorKind::InvalidData.into()),
         }
+    }
+}
+
+/// Other letters are an old resolver's, or of who guesses: then the right answer is still to come. By TCP nobody can guess; but not
+/// every old resolver answers there. Returns the first of the two, and whether the resolver seems to be an old one.
+async fn make_sure(
+    sent: &Sent<'_>,
+    buffer: &mut [u8],
+    by_stream: impl Future<Output = io::Result<Reply>>,
+) -> (Reply, bool) {
+    let by_stream = async {
+        match by_stream.await {
+            Ok(reply) => reply,
+            Err(_) => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        biased;
+        reply = sent.same(buffer) => (reply, false),
+        reply = by_stream => (reply, true),
     }
 }
 

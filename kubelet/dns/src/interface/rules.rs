@@ -7,8 +7,9 @@
 //! | `input` | at delivery | only DNS and ICMP reach the addresses; whatever else listens on the node does not answer there |
 //!
 //! The answer to a question that some proxy led here must be translated back, so it must be tracked: `output` lets out first what
-//! answers those who are remembered. Nobody else is, and who asks both ways from one port gets tracked answers for a while, which
-//! costs an entry and changes nothing.
+//! answers those who are remembered, by protocol and address: ports would be as many entries as one pod likes, and those for which
+//! there is no room get no answers. Nobody else is remembered, and who asks both ways gets tracked answers for a while, which costs
+//! entries and changes nothing.
 
 use netlink::cidr::{Cidr, octets};
 use netlink::nft::expression::{self, Compared, Comparison, Header, MetaKey, Side, Verdict};
@@ -31,7 +32,7 @@ const TRANSLATED: u32 = 1 << 5;
 const LED_MAX: u32 = 16384;
 /// For how long after their last packet, in seconds: longer than a question may take and a connection may idle.
 const LED_SECONDS: u32 = 30;
-/// Where the parts of a key stand: protocol, address (one word or four), port, and what the map says of it.
+/// Where the parts of a key stand: protocol, address (one word or four), and what the map says of it.
 const KEY: Word = Word(0);
 
 /// One rule.
@@ -97,7 +98,7 @@ pub(super) fn make(batch: &mut Batch, chains: &[Base]) {
         let map = NewSet {
             name: map(is_v4),
             id,
-            key: &[Part::Protocol, address, Part::Port],
+            key: &[Part::Protocol, address],
             data: Data::Parts(&[Part::Word]),
             kind: Kind::Dynamic(LED_MAX),
         };
@@ -190,17 +191,14 @@ fn only_port(is_source: bool) -> [Step; 2] {
     ]
 }
 
-/// Loads who is at the other end: protocol, address and port. Returns the word behind.
+/// Loads who is at the other end: protocol and address. Returns the word behind.
 fn other_end(is_v4: bool, is_source: bool, steps: &mut Vec<Step>) -> Word {
     let (offset, length) = place(is_v4, is_source);
-    let port = Word(1 + (length / 4) as u8);
-    let port_offset = if is_source { 0 } else { 2 };
     steps.extend([
         Step::Meta(MetaKey::TransportProtocol, KEY),
         Step::Payload(Header::Network, offset, length, Word(1)),
-        Step::Payload(Header::Transport, port_offset, 2, port),
     ]);
-    Word(port.0 + 1)
+    Word(1 + (length / 4) as u8)
 }
 
 /// Who comes tracked and translated is remembered.

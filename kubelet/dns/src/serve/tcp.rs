@@ -3,7 +3,8 @@
 //! than its share while others waited is not refused but waits.
 
 use super::{Came, QUESTION_BYTES, Server, Sink};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
@@ -42,46 +43,83 @@ const UNDER_WAY: usize = 8;
 
 /// How long a connection waits whose source had more than its share while others waited.
 const PAUSE: Duration = Duration::from_millis(5);
+/// How long one must have been idle to give way to who has none, where nobody has many.
+const RESTED: Duration = Duration::from_secs(1);
 /// Answers of one connection before others get a turn.
 const BATCH: usize = 8;
 
-/// An open connection: whose, its number, and what ends it.
-type Held = (IpAddr, u64, CancellationToken);
+/// An open connection.
+struct Held {
+    source: IpAddr,
+    number: u64,
+    end: CancellationToken,
+    idle_since: IdleSince,
+}
+
+/// Since when a connection has neither asked nor been answered; nothing while it waits for an answer.
+type IdleSince = Rc<Cell<Option<Instant>>>;
 
 /// The open connections, the oldest first.
 type Open = Rc<RefCell<Vec<Held>>>;
 
 /// A connection's place; given back when it ends.
-struct Place(Open, u64, CancellationToken);
+struct Place {
+    open: Open,
+    number: u64,
+    end: CancellationToken,
+    idle_since: IdleSince,
+}
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.0.borrow_mut().retain(|(_, number, _)| *number != self.1);
+        self.open.borrow_mut().retain(|held| held.number != self.number);
     }
 }
 
-/// A place, if there is one. Where all are taken, the source that has most loses its oldest connection to who has less: idle
-/// connections of a few do not keep everybody else out.
-fn place(open: &Open, source: IpAddr, number: u64, bounds: Bounds) -> Option<Place> {
+/// A place, if there is one. Where all are taken, somebody gives way ([`gives_way`]).
+fn place(open: &Open, source: IpAddr, number: u64, bounds: Bounds, now: Instant) -> Option<Place> {
     let mut held = open.borrow_mut();
-    let count = |held: &[Held], whose: IpAddr| held.iter().filter(|(source, ..)| *source == whose).count();
-    let own = count(&held, source);
+    let own = held.iter().filter(|held| held.source == source).count();
     if own >= bounds.connections_per_source {
         return None;
     }
     if held.len() >= bounds.connections {
-        let whose = held.iter().map(|(source, ..)| *source);
-        let (most, whose) = whose.map(|whose| (count(&held, whose), whose)).max()?;
-        if most <= own + 1 {
-            return None;
-        }
-        let oldest = held.iter().position(|(source, ..)| *source == whose)?;
-        held.remove(oldest).2.cancel();
+        let who = gives_way(&held, own, now)?;
+        held.remove(who).end.cancel();
     }
-    let end = CancellationToken::new();
-    held.push((source, number, end.clone()));
+    let (end, idle_since) = (CancellationToken::new(), IdleSince::new(Cell::new(Some(now))));
+    held.push(Held {
+        source,
+        number,
+        end: end.clone(),
+        idle_since: idle_since.clone(),
+    });
     drop(held);
-    Some(Place(open.clone(), number, end))
+    Some(Place {
+        open: open.clone(),
+        number,
+        end,
+        idle_since,
+    })
+}
+
+/// Who gives way to a source that has `own`: the oldest of the source that has most; where nobody has more than that source will,
+/// of those who have as many, the one that idles longest. So neither idle connections of a few nor one of each of many keep
+/// everybody else out.
+fn gives_way(held: &[Held], own: usize, now: Instant) -> Option<usize> {
+    let mut counts = HashMap::<IpAddr, usize>::new();
+    for held in held {
+        *counts.entry(held.source).or_default() += 1;
+    }
+    let (most, whose) = counts.iter().map(|(source, count)| (*count, *source)).max()?;
+    if most > own + 1 {
+        return held.iter().position(|held| held.source == whose);
+    }
+    let rested = held.iter().enumerate().filter_map(|(at, held)| {
+        let since = held.idle_since.get().filter(|since| now - *since >= RESTED)?;
+        (counts.get(&held.source) == Some(&(own + 1))).then_some((since, at))
+    });
+    rested.min().map(|(_, at)| at)
 }
 
 /// Accepts connections, those beyond the bounds only to close them.
@@ -96,20 +134,25 @@ pub(crate) async fn serve(server: Rc<Server>, listener: TcpListener, bounds: Bou
                 continue;
             }
         };
-        let Some(place) = place(&open, peer.ip().to_canonical(), number, bounds) else {
+        let Some(place) = place(&open, peer.ip().to_canonical(), number, bounds, Instant::now()) else {
             continue;
         };
         let server = server.clone();
         tokio::task::spawn_local(async move {
-            let end = place.2.clone();
-            let _ = end.run_until_cancelled(converse(server, stream, peer, bounds)).await;
-            drop(place);
+            let conversation = converse(server, stream, peer, bounds, &place.idle_since);
+            let _ = place.end.run_until_cancelled(conversation).await;
         });
     }
 }
 
 /// Answers one connection until it ends, idles or takes nothing.
-async fn converse(server: Rc<Server>, mut stream: TcpStream, peer: SocketAddr, bounds: Bounds) -> std::io::Result<()> {
+async fn converse(
+    server: Rc<Server>,
+    mut stream: TcpStream,
+    peer: SocketAddr,
+    bounds: Bounds,
+    idle_since: &Cell<Option<Instant>>,
+) -> std::io::Result<()> {
     let _ = stream.set_nodelay(true);
     let (mut reading, mut writing) = stream.split();
     let (sender, mut later) = mpsc::channel::<Vec<u8>>(UNDER_WAY);
@@ -140,6 +183,7 @@ async fn converse(server: Rc<Server>, mut stream: TcpStream, peer: SocketAddr, b
                 tokio::task::yield_now().await;
             }
         }
+        idle_since.set(Some(since).filter(|_| under_way(&sender) == 0));
         tokio::select! {
             biased;
             Some(message) = later.recv() => {
@@ -184,3 +228,6 @@ async fn write(writing: &mut tokio::net::tcp::WriteHalf<'_>, message: &[u8], slo
     framed.extend_from_slice(message);
     timeout(slow, writing.write_all(&framed)).await?
 }
+
+#[cfg(test)]
+mod tests;

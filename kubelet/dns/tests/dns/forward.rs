@@ -3,7 +3,7 @@
 use crate::node::{
     Client, Namespace, Node, Reply, Resolver, V4, data, last_octets, negative, positive, question, reply,
 };
-use hickory_proto::op::ResponseCode;
+use hickory_proto::op::{Message, ResponseCode};
 use hickory_proto::rr::RecordType::{A, AAAA, ANY};
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
@@ -163,6 +163,53 @@ fn spoofed_answers_are_not_heard() {
     });
     let node = Node::start(&[&resolver], |_| {});
     for number in 0..10 {
+        assert_eq!(data(&node.ask(&format!("n{number}.example.com"), A)), ["192.0.2.1"]);
+    }
+}
+
+/// The question with its first letter in the other case.
+fn in_other_letters(question: &Message) -> Message {
+    let text = question.queries[0].name().to_string();
+    let (first, rest) = text.split_at(1);
+    let first = match first.to_ascii_lowercase() == first {
+        true => first.to_ascii_uppercase(),
+        false => first.to_ascii_lowercase(),
+    };
+    let mut other = crate::node::question(&format!("{first}{rest}"), A);
+    other.metadata.id = question.id;
+    other
+}
+
+#[test]
+fn a_resolver_that_does_not_keep_letters_is_made_sure_of_once() {
+    let resolver = Resolver::new(&namespace(), 1, |question| {
+        vec![Reply::Answer(positive(&in_other_letters(question), 60, last_octets(1)))]
+    });
+    let node = Node::start(&[&resolver], |_| {});
+    assert_eq!(data(&node.ask(NAME, A)), ["192.0.2.9"], "what TCP says");
+    for number in 0..5 {
+        assert_eq!(data(&node.ask(&format!("n{number}.example.com"), A)), ["192.0.2.1"]);
+    }
+    assert_eq!((resolver.asked(), resolver.by_stream.load(Ordering::SeqCst)), (6, 1));
+}
+
+#[test]
+fn the_answer_in_the_right_letters_counts_though_another_came_before() {
+    let both = |question: &Message| {
+        vec![
+            Reply::Answer(positive(&in_other_letters(question), 60, last_octets(66))),
+            Reply::Answer(positive(question, 60, last_octets(1))),
+        ]
+    };
+    // By TCP it says nothing that can be used.
+    let resolver = Resolver::with_streams(&namespace(), 1, both, |question| {
+        let mut other = positive(question, 60, last_octets(9));
+        other.metadata.id = question.id.wrapping_add(1);
+        other
+    });
+    let node = Node::start(&[&resolver], |_| {});
+    for number in 0..3 {
+        // It is not taken for an old one either.
         assert_eq!(data(&node.ask(&format!("n{number}.example.com"), A)), ["192.0.2.1"]);
     }
 }

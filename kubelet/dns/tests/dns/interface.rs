@@ -3,6 +3,7 @@
 use crate::node::{Client, Namespace, Node, PATIENCE, Stream, V4, V6, data, question, run};
 use dns::interface::{LINK, TABLE, ensure};
 use hickory_proto::rr::RecordType::A;
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 fn addresses() -> Vec<IpAddr> {
@@ -77,6 +78,30 @@ fn a_link_of_our_name_that_is_something_else_is_left_alone() {
     assert!(namespace.ip(&["link"]).contains(LINK));
 }
 
+#[test]
+fn an_address_the_node_has_is_left_to_the_node() {
+    let namespace = Namespace::new();
+    namespace.ip(&["link", "add", "eth9", "type", "bridge"]);
+    namespace.ip(&["link", "set", "eth9", "up"]);
+    for (address, prefix) in [(V4, 24), (V6, 64)] {
+        let own = format!("{address}/{prefix}");
+        let ensured = || namespace.inside(|| ensure(&addresses()));
+        // Also where it comes when ours stands already.
+        assert!(ensured().unwrap());
+        namespace.ip(&["addr", "add", &own, "dev", "eth9"]);
+        for _ in 0..2 {
+            let text = ensured().unwrap_err().to_string();
+            let part = format!("clusterDNS {address} is an address this node has already, on link eth9");
+            assert!(text.contains(&part), "{text}");
+            assert!(!rules(&namespace).contains(TABLE), "no rule is around it");
+            assert!(!namespace.ip(&["link"]).contains(LINK));
+        }
+        namespace.ip(&["addr", "del", &own, "dev", "eth9"]);
+        assert!(ensured().unwrap() && !ensured().unwrap(), "made again");
+        namespace.inside(dns::remove).unwrap();
+    }
+}
+
 /// A pod's namespace, joined to the node's by a pair of links.
 pub(crate) fn pod(node: &Namespace) -> Namespace {
     let pod = Namespace::new();
@@ -146,36 +171,55 @@ fn a_service_whose_endpoint_is_the_address_answers() {
             }
         }
         let question = question("web.default.svc.cluster.local", A);
-        for from in [&pod, &node.namespace] {
-            // Beside it, from another port, as ever.
-            for server in [service, endpoint] {
-                let answer = Client::new(from, server).ask(&question);
-                assert_eq!(data(&answer), ["10.96.0.20"], "{server}");
+        let ask = |from: &Namespace, server: &str| {
+            let answer = Client::new(from, server).ask(&question);
+            assert_eq!(data(&answer), ["10.96.0.20"], "{server}");
+        };
+        // What came by no Service is not remembered.
+        let (map, clients) = match family {
+            "ip" => ("led4", ["10.244.0.2", "10.244.0.1"]),
+            _ => ("led6", ["fd00:244::2", "fd00:244::1"]),
+        };
+        ask(&pod, endpoint);
+        ask(&node.namespace, endpoint);
+        assert_eq!(led(&node.namespace, map), BTreeSet::new());
+        for (from, client) in [(&pod, clients[0]), (&*node.namespace, clients[1])] {
+            // From several ports, and beside it as ever.
+            for server in [service, service, endpoint] {
+                ask(from, server);
             }
             let stream = from.inside(|| std::net::TcpStream::connect((service, 53)).unwrap());
             stream.set_read_timeout(Some(PATIENCE)).unwrap();
             let mut stream = Stream(stream);
             stream.send(std::slice::from_ref(&question));
             assert_eq!(data(&stream.receive().unwrap()), ["10.96.0.20"], "{service}");
+            // (Those before may have been forgotten on a slow machine.)
+            let mut there = led(&node.namespace, map);
+            there.retain(|entry| entry.ends_with(&format!(" {client}")));
+            let wanted = ["tcp", "udp"].map(|protocol| format!("{protocol} {client}"));
+            assert_eq!(there, BTreeSet::from(wanted));
         }
     }
-    // What came by no Service is not remembered.
-    let led = run(
-        "ip",
-        &[
-            "netns",
-            "exec",
-            &node.namespace.name,
-            "nft",
-            "list",
-            "map",
-            "inet",
-            TABLE,
-            "led4",
-        ],
-    );
-    let remembered = led.matches("expires").count();
-    assert_eq!(remembered, 4, "{led}");
+}
+
+/// Who is remembered of a family: protocol and address.
+fn led(namespace: &Namespace, map: &str) -> BTreeSet<String> {
+    let list = [
+        "netns",
+        "exec",
+        &namespace.name,
+        "nft",
+        "list",
+        "map",
+        "inet",
+        TABLE,
+        map,
+    ];
+    let text = run("ip", &list);
+    let elements = text.split_once("elements").map_or("", |(_, elements)| elements);
+    let words: Vec<&str> = elements.split_whitespace().collect();
+    let entries = words.windows(3).filter(|words| words[1] == ".");
+    entries.map(|words| format!("{} {}", words[0], words[2])).collect()
 }
 
 #[test]

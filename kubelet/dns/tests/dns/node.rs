@@ -199,6 +199,7 @@ fn unhurried() -> ForwardBounds {
     ForwardBounds {
         patience: Duration::from_secs(12),
         deadline: Duration::from_secs(25),
+        sure: Duration::from_secs(11),
         ..ForwardBounds::default()
     }
 }

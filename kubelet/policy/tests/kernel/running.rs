@@ -242,7 +242,12 @@ async fn without_an_api_server_what_was_known_last_counts() {
         .unwrap();
     assert!(!running.rules().contains("skiff_policy"));
     stop.cancel();
-    task.await.unwrap().unwrap();
+    task.await.unwrap();
+    // What was known last counts no more.
+    let at_once = gate
+        .prepare(&pod, &running.node.pods[0].addresses(), Duration::ZERO)
+        .await;
+    assert_eq!(at_once, Err(Late::Open));
 
     running.api.put("networkpolicies", deny("b"));
     tokio::time::timeout(PATIENCE, some).await.unwrap();
@@ -277,7 +282,7 @@ async fn without_an_api_server_what_was_known_last_counts() {
     blocking(|| node.pods[2].reaches(&listener));
     blocking(|| held.misses(&listener));
     stop.cancel();
-    task.await.unwrap().unwrap();
+    task.await.unwrap();
 
     // A kubelet's restart: what stands stays as it is.
     let before = node.namespace.run("nft", &["list", "ruleset"]);
@@ -291,10 +296,57 @@ async fn without_an_api_server_what_was_known_last_counts() {
     };
     tokio::time::timeout(PATIENCE, late).await.unwrap();
     stop.cancel();
-    task.await.unwrap().unwrap();
+    task.await.unwrap();
     let after = node.namespace.run("nft", &["list", "ruleset"]);
     assert_eq!(before, after);
     std::fs::remove_file(&path).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_an_api_server_pods_of_a_bridge_that_comes_later_are_held_back() {
+    // After a boot there is no bridge until the first pod's; one without an address is nobody's.
+    let mut node = Node::new(Bridging::Hidden, &["a", "b"]);
+    node.kernel.remove().unwrap();
+    node.namespace.ip(&["addr", "flush", "dev", "br0"]);
+    let rules = || node.namespace.run("nft", &["list", "ruleset"]);
+    let until = async |what: &str, holds: &dyn Fn(&str) -> bool| {
+        let wait = async {
+            while !holds(&rules()) {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        let outcome = tokio::time::timeout(PATIENCE, wait).await;
+        assert!(outcome.is_ok(), "{what}: {}", rules());
+    };
+    let (gate, stop) = (Gate::new(), CancellationToken::new());
+    let last = Last {
+        ranges: settings(&node).pod_cidrs,
+        has_policies: true,
+    };
+    let task = tokio::spawn(run_by_the_last(last, settings(&node), gate.clone(), stop.clone()));
+    until("the table is there", &|rules| rules.contains("chain forward")).await;
+    assert!(!rules().contains("table bridge"), "nothing is hidden yet");
+    node.namespace.ip(&["addr", "add", "10.77.0.1/24", "dev", "br0"]);
+    node.namespace.ip(&["addr", "add", "fd77::1/64", "dev", "br0", "nodad"]);
+    // Both ranges: a look may come between the two.
+    let has_both = |rules: &str| {
+        let (_, bridge) = rules.split_once("table bridge").unwrap_or_default();
+        bridge.contains("10.77.0.0/24") && bridge.contains("fd77::/64")
+    };
+    let held = || {
+        for addr in node.pods[1].addresses() {
+            let listener = node.pods[1].listen(addr, 80);
+            blocking(|| node.pods[0].misses(&listener));
+        }
+    };
+    until("the bridge is seen", &has_both).await;
+    held();
+    // Somebody removes the rules.
+    node.namespace.run("nft", &["flush", "ruleset"]);
+    until("made anew", &|rules| rules.contains("table inet") && has_both(rules)).await;
+    held();
+    stop.cancel();
+    task.await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
