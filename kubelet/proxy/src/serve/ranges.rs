@@ -41,9 +41,11 @@ pub(super) fn known(objects: &Informer<ServiceCIDR>) -> Vec<Cidr> {
     ranges(objects.list().iter().map(|object| &**object))
 }
 
-/// Waits until they are, so that a start does not write everything twice; not for long.
+/// Waits until they are, so that a start does not write everything twice; not for long, and not where the API server has none or
+/// does not tell us.
 pub(super) async fn first(objects: &Informer<ServiceCIDR>) -> Vec<Cidr> {
-    if tokio::time::timeout(KNOWN_MAX, objects.synced()).await.is_err() {
+    let known_in_time = tokio::time::timeout(KNOWN_MAX, objects.synced_or_refused()).await;
+    if !known_in_time.unwrap_or(false) {
         tracing::warn!(
             "ServiceCIDRs are not known: packets to unused addresses of Services are not dropped until they are"
         );
