@@ -38,6 +38,8 @@ pub struct Kernel {
     /// Hardware addresses for tunnels that never had one.
     spare: Each<Mac>,
     known: Option<Known>,
+    /// Whether a hardware address was given up because an older node has it.
+    gave_way: Each<bool>,
     /// What was found out of the way through the tunnels.
     found: BTreeMap<Family, Found>,
     /// Chains of others that drop what they do not accept, in words, and when they were looked at.
@@ -112,6 +114,7 @@ impl Kernel {
             settings,
             spare,
             known: None,
+            gave_way: Each::default(),
             found: BTreeMap::new(),
             closed: (Vec::new(), None),
         })
@@ -201,17 +204,19 @@ impl Kernel {
     }
 
     /// Decides the hardware addresses of the tunnels; tells of those that are taken.
-    fn take_macs(&self, own: &mut Own, found: &State, peers: &BTreeMap<String, Peer>) -> BTreeSet<Notice> {
+    fn take_macs(&mut self, own: &mut Own, found: &State, peers: &BTreeMap<String, Peer>) -> BTreeSet<Notice> {
         let mut notices = BTreeSet::new();
         for family in Family::ALL {
             let present = found.devices.get(&family).map(|device| device.mac);
-            let chosen = mac(peers, &own.peer, family, present, *self.spare.of(family));
+            let (spare, gave_way) = (*self.spare.of(family), *self.gave_way.of(family));
+            let chosen = mac(peers, &own.peer, family, present, spare, gave_way);
             *own.macs.of_mut(family) = chosen;
             let told = own.peer.ends.of(family).mac;
             if self.settings.backend == Backend::Vxlan
                 && own.peer.range(family).is_some()
                 && let Some(told) = told.filter(|told| *told != chosen)
             {
+                *self.gave_way.of_mut(family) = true;
                 let device = family.device(self.settings.vni);
                 notices.insert(Notice {
                     reason: "PodNetworkAddressChanged",

@@ -174,12 +174,23 @@ pub fn plan<'p>(settings: &Settings, own: &Own, peers: impl IntoIterator<Item = 
 
 /// The hardware address a tunnel is to have. Of two nodes with one the younger takes another (machines that were copied have
 /// what the first had been given), and so does who has not been told the others yet. `told` is what the others know of this
-/// node, `present` what its device has; without either, or if they are taken, it is `spare` or the next that is free.
-pub fn mac(peers: &BTreeMap<String, Peer>, own: &Peer, family: Family, present: Option<Mac>, spare: Mac) -> Mac {
+/// node, `present` what its device has; without either, or if they are taken, it is `spare` or the next that is free. A node that
+/// `gave_way` before keeps what it has and has told: who takes that, too, does so on purpose, and is the one left out here.
+pub fn mac(
+    peers: &BTreeMap<String, Peer>,
+    own: &Peer,
+    family: Family,
+    present: Option<Mac>,
+    spare: Mac,
+    gave_way: bool,
+) -> Mac {
     let age = |peer: &Peer| (peer.created, peer.name.clone());
     let others = || peers.values().filter(|peer| peer.name != own.name);
     let has = |mac: Mac| others().filter(move |peer| peer.ends.of(family).mac == Some(mac));
     let told = own.ends.of(family).mac;
+    if let Some(told) = told.filter(|_| gave_way && told == present) {
+        return told;
+    }
     if let Some(told) = told.filter(|mac| has(*mac).all(|other| age(other) > age(own))) {
         return told;
     }
