@@ -7,6 +7,7 @@ use crate::apply;
 use crate::diff::{conflicts, diff};
 use crate::forward;
 use crate::masquerade;
+use crate::own::{self, SCOPE_GLOBAL, Way};
 use crate::peer::Peer;
 use crate::plan::{Own, Plan, Problem, Reason, Underlay, mac, plan};
 use crate::probe::{self, Verdict};
@@ -23,9 +24,12 @@ use netlink::{Protocol, Socket, sysctl};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-/// `RT_SCOPE_UNIVERSE`: an address that counts everywhere.
-const SCOPE_GLOBAL: u8 = 0;
+/// How often a tunnel is tested before it is told, and believed, that something does not arrive: a moment's loss looks the same.
+const BAD_MAX: u32 = 3;
+/// How often chains of others are looked at: that reads the rules of all tables.
+const CHAINS_EVERY: Duration = Duration::from_secs(600);
 
 /// The kernel's network.
 pub struct Kernel {
@@ -34,10 +38,28 @@ pub struct Kernel {
     /// Hardware addresses for tunnels that never had one.
     spare: Each<Mac>,
     known: Option<Known>,
+    /// Whether a hardware address was given up because an older node has it.
+    gave_way: Each<bool>,
     /// What was found out of the way through the tunnels.
-    verdicts: BTreeMap<Family, Verdict>,
-    /// Chains of others that drop what they do not accept, in words, as of the last look.
-    closed: Vec<String>,
+    found: BTreeMap<Family, Found>,
+    /// Chains of others that drop what they do not accept, in words, and when they were looked at.
+    closed: (Vec<String>, Option<Instant>),
+}
+
+/// What was found out of a way.
+#[derive(Clone, Copy)]
+struct Found {
+    way: Way,
+    verdict: Verdict,
+    /// How often the verdict was bad.
+    bad: u32,
+}
+
+impl Found {
+    /// Whether it is not asked again.
+    fn is_settled(&self) -> bool {
+        self.verdict.is_good() || self.bad >= BAD_MAX
+    }
 }
 
 /// What is remembered.
@@ -62,6 +84,8 @@ pub struct Turn {
     pub steps: usize,
     /// Indices of the tunnel devices.
     pub tunnels: Vec<u32>,
+    /// By what the tunnels' packets go. Where that changes they are to be tested again.
+    pub ways: BTreeMap<Family, Way>,
     /// What the operator is to know though nothing is refused.
     pub notices: BTreeSet<Notice>,
 }
@@ -75,6 +99,8 @@ pub enum Tested {
     Alone,
     /// Nobody answered.
     Silent,
+    /// Something does not arrive; it is too early to say that it never does.
+    Doubtful,
 }
 
 impl Kernel {
@@ -88,8 +114,9 @@ impl Kernel {
             settings,
             spare,
             known: None,
-            verdicts: BTreeMap::new(),
-            closed: Vec::new(),
+            gave_way: Each::default(),
+            found: BTreeMap::new(),
+            closed: (Vec::new(), None),
         })
     }
 
@@ -110,15 +137,18 @@ impl Kernel {
             rules: had_rules,
         } = known;
         let mut notices = self.take_macs(&mut own, &found, peers);
-        if looked && let Ok(closed) = forward::closed(&self.settings, &own.peer) {
-            self.closed = closed;
+        let ways = Way::all(&own, &devices);
+        self.found.retain(|family, found| ways.get(family) == Some(&found.way));
+        let is_old = |at: Instant| at.elapsed() >= CHAINS_EVERY;
+        if looked
+            && self.closed.1.is_none_or(is_old)
+            && let Ok(closed) = forward::closed(&self.settings, &own.peer)
+        {
+            self.closed = (closed, Some(Instant::now()));
         }
-        notices.extend(self.closed.iter().cloned().map(forward::notice));
-        notices.extend(
-            self.verdicts
-                .iter()
-                .filter_map(|(family, verdict)| verdict.notice(*family)),
-        );
+        notices.extend(self.closed.0.iter().cloned().map(forward::notice));
+        let settled = self.found.iter().filter(|(_, found)| found.is_settled());
+        notices.extend(settled.filter_map(|(family, found)| found.verdict.notice(*family)));
         let mut plan = plan(&self.settings, &own, peers.values());
         self.offload(&mut plan.state, &found);
         for family in &plan.held {
@@ -147,6 +177,7 @@ impl Kernel {
             );
         }
         let tunnels = devices.values().copied().collect();
+        let ways = Way::all(&own, &devices);
         if failures.is_empty() {
             let foreign = found.foreign;
             let state = State {
@@ -167,22 +198,25 @@ impl Kernel {
             failures,
             steps,
             tunnels,
+            ways,
             notices,
         })
     }
 
     /// Decides the hardware addresses of the tunnels; tells of those that are taken.
-    fn take_macs(&self, own: &mut Own, found: &State, peers: &BTreeMap<String, Peer>) -> BTreeSet<Notice> {
+    fn take_macs(&mut self, own: &mut Own, found: &State, peers: &BTreeMap<String, Peer>) -> BTreeSet<Notice> {
         let mut notices = BTreeSet::new();
         for family in Family::ALL {
             let present = found.devices.get(&family).map(|device| device.mac);
-            let chosen = mac(peers, &own.peer, family, present, *self.spare.of(family));
+            let (spare, gave_way) = (*self.spare.of(family), *self.gave_way.of(family));
+            let chosen = mac(peers, &own.peer, family, present, spare, gave_way);
             *own.macs.of_mut(family) = chosen;
             let told = own.peer.ends.of(family).mac;
             if self.settings.backend == Backend::Vxlan
                 && own.peer.range(family).is_some()
                 && let Some(told) = told.filter(|told| *told != chosen)
             {
+                *self.gave_way.of_mut(family) = true;
                 let device = family.device(self.settings.vni);
                 notices.insert(Notice {
                     reason: "PodNetworkAddressChanged",
@@ -200,7 +234,7 @@ impl Kernel {
     /// run before this left on, it had tested.
     fn offload(&self, wanted: &mut State, found: &State) {
         for (family, device) in &mut wanted.devices {
-            let tested = self.verdicts.get(family).map(|verdict| verdict.offload);
+            let tested = self.found.get(family).map(|found| found.verdict.offload);
             let was = found
                 .devices
                 .get(family)
@@ -214,10 +248,15 @@ impl Kernel {
     pub fn test(&mut self) -> Tested {
         let mut tested = Tested::Done;
         let Some(known) = &mut self.known else { return tested };
+        let ways = Way::all(&known.own, &known.devices);
         for (family, device) in &mut known.state.devices {
-            if self.verdicts.contains_key(family) {
+            let before = self.found.get(family);
+            if before.is_some_and(Found::is_settled) {
                 continue;
             }
+            let Some(way) = ways.get(family).copied() else {
+                continue;
+            };
             let Some(underlay) = known.own.underlay.of(*family) else {
                 continue;
             };
@@ -241,9 +280,14 @@ impl Kernel {
             match probe::test(&path, switch) {
                 Some(verdict) => {
                     device.offload = verdict.offload;
-                    self.verdicts.insert(*family, verdict);
+                    let bad = before.map_or(0, |before| before.bad) + u32::from(!verdict.is_good());
+                    let found = Found { way, verdict, bad };
+                    if !found.is_settled() {
+                        tested = Tested::Doubtful;
+                    }
+                    self.found.insert(*family, found);
                 }
-                None => tested = Tested::Silent,
+                None => tested = tested.max(Tested::Silent),
             }
         }
         tested
@@ -259,15 +303,19 @@ impl Kernel {
             macs: self.spare,
             addresses: BTreeSet::new(),
         };
-        let is_pods = |addr: &IpAddr| peer.ranges.iter().any(|range| range.contains(addr));
-        let global = addresses.iter().filter(|a| a.scope == SCOPE_GLOBAL);
-        let global = global.filter(|a| !devices.values().any(|tunnel| *tunnel == a.index));
-        own.addresses = global.map(|a| a.cidr.addr).filter(|addr| !is_pods(addr)).collect();
         for family in Family::ALL {
             let set = self.settings.underlay.iter().find(|addr| Family::of(addr) == family);
             let address = set.copied().or(peer.ends.of(family).internal);
             *own.underlay.of_mut(family) = address.and_then(|address| underlay(address, &links, &addresses, &devices));
         }
+        let tunnels: Vec<u32> = devices.values().copied().collect();
+        let underlays = Family::ALL
+            .into_iter()
+            .filter_map(|family| own.underlay.of(family).as_ref());
+        let underlays: Vec<u32> = underlays.map(|underlay| underlay.index).collect();
+        own.addresses = own::addresses(&addresses, &tunnels, &underlays, &self.settings.cluster_cidrs);
+        own.addresses
+            .retain(|addr| !peer.ranges.iter().any(|range| range.contains(addr)));
         Ok(Known {
             own,
             state,

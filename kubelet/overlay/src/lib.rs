@@ -12,6 +12,7 @@
 //! | [`state`], [`diff`] | what the kernel holds, and the steps from one state to another (pure) |
 //! | [`publish`] | what other nodes are told of this one (pure) |
 //! | [`masquerade`] | the rules by which only what leaves the cluster gets the node's address (pure but for writing them) |
+//! | [`own`] | what of the machine's interfaces is this node's own (pure) |
 //! | `probe` | what arrives through a tunnel: checksums of the network card's, packets of full size |
 //! | `forward` | chains of others that drop what is forwarded |
 //! | [`kernel`] | looking at the kernel and changing it |
@@ -28,6 +29,7 @@ pub mod diff;
 mod forward;
 pub mod kernel;
 pub mod masquerade;
+pub mod own;
 pub mod peer;
 pub mod plan;
 mod probe;

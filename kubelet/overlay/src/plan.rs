@@ -1,7 +1,7 @@
 //! What the kernel is to hold so that this node's pods reach the others', and which nodes cannot be reached and why. Pure.
 //!
-//! A node that claims what another has (a range, a hardware address) loses to the older one, and to this node; the others
-//! are not harmed.
+//! A node that claims what another has (a range, a hardware address) loses to the older one, and to this node; one that claims to
+//! be where pods are loses to whoever has their range. The others are not harmed.
 
 use crate::peer::{End, Peer};
 use crate::settings::{Backend, Settings};
@@ -68,16 +68,6 @@ pub enum Reason {
         /// The address.
         address: IpAddr,
     },
-    /// Another node's address would be led away.
-    #[error("its pod range {range} contains the address {address} of node {other:?}")]
-    SwallowsOther {
-        /// Its range.
-        range: Cidr,
-        /// The address.
-        address: IpAddr,
-        /// Whose that is.
-        other: String,
-    },
     /// What is no pods' would be led away.
     #[error("its pod range {range} overlaps {reserved}, where the cluster's own addresses are")]
     Reserved {
@@ -91,7 +81,7 @@ pub enum Reason {
     AmongPods {
         /// Its address.
         address: IpAddr,
-        /// The older claim.
+        /// Where pods are.
         range: Cidr,
         /// Whose that is.
         other: String,
@@ -184,12 +174,23 @@ pub fn plan<'p>(settings: &Settings, own: &Own, peers: impl IntoIterator<Item = 
 
 /// The hardware address a tunnel is to have. Of two nodes with one the younger takes another (machines that were copied have
 /// what the first had been given), and so does who has not been told the others yet. `told` is what the others know of this
-/// node, `present` what its device has; without either, or if they are taken, it is `spare` or the next that is free.
-pub fn mac(peers: &BTreeMap<String, Peer>, own: &Peer, family: Family, present: Option<Mac>, spare: Mac) -> Mac {
+/// node, `present` what its device has; without either, or if they are taken, it is `spare` or the next that is free. A node that
+/// `gave_way` before keeps what it has and has told: who takes that, too, does so on purpose, and is the one left out here.
+pub fn mac(
+    peers: &BTreeMap<String, Peer>,
+    own: &Peer,
+    family: Family,
+    present: Option<Mac>,
+    spare: Mac,
+    gave_way: bool,
+) -> Mac {
     let age = |peer: &Peer| (peer.created, peer.name.clone());
     let others = || peers.values().filter(|peer| peer.name != own.name);
     let has = |mac: Mac| others().filter(move |peer| peer.ends.of(family).mac == Some(mac));
     let told = own.ends.of(family).mac;
+    if let Some(told) = told.filter(|_| gave_way && told == present) {
+        return told;
+    }
     if let Some(told) = told.filter(|mac| has(*mac).all(|other| age(other) > age(own))) {
         return told;
     }
@@ -220,23 +221,23 @@ struct Draft<'d> {
 #[derive(Default)]
 struct Claims {
     ranges: Ranges,
-    /// The nodes' addresses.
-    addresses: BTreeMap<IpAddr, String>,
     macs: BTreeMap<[u8; 6], String>,
 }
 
 impl Claims {
-    /// Notes where a node is, unless that is among an older node's pods.
-    fn place(&mut self, peer: &Peer, family: Family) -> Result<(), Reason> {
+    /// Whether a node is where no pods are. Each says itself where it is: an address in a range costs the node with the address,
+    /// however old it is, and never the one with the range.
+    fn place(&self, peer: &Peer, family: Family) -> Result<(), Reason> {
         let end = peer.ends.of(family);
         for address in [end.internal, end.public].into_iter().flatten() {
-            if let Some((range, other)) = self.ranges.overlapping(Cidr::host(address)) {
-                let other = other.to_owned();
-                return Err(Reason::AmongPods { address, range, other });
+            match self.ranges.overlapping(Cidr::host(address)) {
+                None => {}
+                Some((range, other)) if other == peer.name => return Err(Reason::Swallows { range, address }),
+                Some((range, other)) => {
+                    let other = other.to_owned();
+                    return Err(Reason::AmongPods { address, range, other });
+                }
             }
-        }
-        for address in [end.internal, end.public].into_iter().flatten() {
-            self.addresses.entry(address).or_insert_with(|| peer.name.clone());
         }
         Ok(())
     }
@@ -294,18 +295,22 @@ impl Draft<'_> {
         let mut claims = Claims::default();
         let name = &own.peer.name;
         claims.ranges.add(range, name);
-        claims
-            .addresses
-            .extend(own.addresses.iter().map(|address| (*address, name.clone())));
-        claims.addresses.insert(underlay.address, name.clone());
         claims.macs.insert(own.macs.of(family).0, name.clone());
         if self.settings.backend == Backend::Vxlan {
             self.tunnel(family, range, underlay);
         }
+        // All ranges first, then who is in one: else it would depend on who is older.
+        let mut claimed = Vec::new();
         for peer in peers {
-            let place = claims.place(peer, family);
             let Some(range) = peer.range(family) else { continue };
-            let outcome = place.and_then(|()| self.claim(&mut claims, peer, range, underlay));
+            match self.claim(&mut claims, peer, range, underlay) {
+                Ok(()) => claimed.push((*peer, range)),
+                Err(reason) => self.problem(peer, reason),
+            }
+        }
+        for (peer, range) in claimed {
+            let place = claims.place(peer, family);
+            let outcome = place.and_then(|()| self.end(peer, range, underlay));
             let outcome = outcome.and_then(|end| match self.settings.backend {
                 Backend::Vxlan => self.through_tunnel(family, &mut claims, peer, range, end),
                 Backend::HostGw => self.straight(range, end, underlay),
@@ -342,14 +347,8 @@ impl Draft<'_> {
         self.plan.state.addresses.insert((family, Cidr::host(range.addr)));
     }
 
-    /// A node's range becomes its own, unless it may not have it; the end behind which it is.
-    fn claim<'p>(
-        &self,
-        claims: &mut Claims,
-        peer: &'p Peer,
-        range: Cidr,
-        underlay: &Underlay,
-    ) -> Result<(&'p End, IpAddr), Reason> {
+    /// A node's range becomes its own, unless it may not have it.
+    fn claim(&self, claims: &mut Claims, peer: &Peer, range: Cidr, underlay: &Underlay) -> Result<(), Reason> {
         if !self.is_inside(range) {
             return Err(Reason::Outside(range));
         }
@@ -361,8 +360,31 @@ impl Draft<'_> {
                 other,
             });
         }
-        self.leads_nothing_away(claims, peer, range)?;
+        self.leads_nothing_away(range, underlay)?;
         claims.ranges.add(range, &peer.name);
+        Ok(())
+    }
+
+    /// A range that holds more than pods would lead to its node what is meant for this one, or for the cluster.
+    fn leads_nothing_away(&self, range: Cidr, underlay: &Underlay) -> Result<(), Reason> {
+        let mut reserved = self.settings.reserved.iter();
+        if let Some(reserved) = reserved.find(|reserved| reserved.overlaps(&range)) {
+            let reserved = *reserved;
+            return Err(Reason::Reserved { range, reserved });
+        }
+        let mut own = self.own.addresses.range(range.addr..=range.last());
+        let underlay = Some(&underlay.address).filter(|address| range.contains(address));
+        match own.next().or(underlay) {
+            Some(address) => Err(Reason::Swallows {
+                range,
+                address: *address,
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// The end behind which a range is.
+    fn end<'p>(&self, peer: &'p Peer, range: Cidr, underlay: &Underlay) -> Result<(&'p End, IpAddr), Reason> {
         let end = peer.ends.of(Family::of(&range.addr));
         let address = end.address().ok_or(Reason::NoAddress(range))?;
         if address == underlay.address {
@@ -372,27 +394,6 @@ impl Draft<'_> {
         match peer.backend.as_deref() {
             Some(other) if other != wanted => Err(Reason::Backend(other.chars().take(64).collect(), wanted)),
             _ => Ok((end, address)),
-        }
-    }
-
-    /// A range that holds more than pods would lead to its node what is meant for others.
-    fn leads_nothing_away(&self, claims: &Claims, peer: &Peer, range: Cidr) -> Result<(), Reason> {
-        let mut reserved = self.settings.reserved.iter();
-        if let Some(reserved) = reserved.find(|reserved| reserved.overlaps(&range)) {
-            let reserved = *reserved;
-            return Err(Reason::Reserved { range, reserved });
-        }
-        match claims.addresses.range(range.addr..=range.last()).next() {
-            None => Ok(()),
-            Some((address, other)) if *other == peer.name || *other == self.own.peer.name => {
-                let address = *address;
-                Err(Reason::Swallows { range, address })
-            }
-            Some((address, other)) => Err(Reason::SwallowsOther {
-                range,
-                address: *address,
-                other: other.clone(),
-            }),
         }
     }
 

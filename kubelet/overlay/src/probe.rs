@@ -4,7 +4,8 @@
 //! found its checksum right. So one answer says that the way there and back is, that checksums arrive and, of a datagram as
 //! large as the device lets through, that the network between the nodes takes it. It is sent from the tunnel's address and
 //! from the node's, which the masquerading rules change on the way (where kernels have got checksums wrong: network.md §3).
-//! Silence says nothing as long as nobody answered at all: then nothing is decided, and checksums stay the processor's.
+//! Silence says nothing as long as nobody answered at all: then nothing is decided, and checksums stay the processor's. That one
+//! thing arrives and another does not may be a moment's loss: [`crate::kernel`] believes it only when it was found again and again.
 
 use crate::run::Notice;
 use crate::state::Family;
@@ -54,6 +55,11 @@ pub(crate) struct Verdict {
 }
 
 impl Verdict {
+    /// Whether nothing is wrong.
+    pub(crate) fn is_good(&self) -> bool {
+        self.is_full_size && (self.offload || self.is_set)
+    }
+
     /// What the operator is told of it.
     pub(crate) fn notice(&self, family: Family) -> Option<Notice> {
         let Self { end, mtu, .. } = self;
@@ -72,7 +78,7 @@ impl Verdict {
         Some(Notice {
             reason: "PodNetworkTested",
             message: format!("{family:?} tunnel, tested with {end}: {checksums}; {size}"),
-            is_warning: !self.is_full_size || !(self.offload || self.is_set),
+            is_warning: !self.is_good(),
         })
     }
 }

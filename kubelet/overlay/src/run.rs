@@ -4,6 +4,7 @@
 //! whenever the kernel tells of a change that concerns it, and every thirty seconds; between that it goes by what it remembers.
 
 use crate::kernel::{Kernel, Tested, Turn};
+use crate::own::Way;
 use crate::peer::Peer;
 use crate::plan::{Problem, Reason};
 use crate::publish;
@@ -251,6 +252,8 @@ struct Tests {
     silent: u32,
     /// When to ask again.
     at: Option<Instant>,
+    /// By what the tunnels' packets go that this is of.
+    ways: BTreeMap<Family, Way>,
 }
 
 impl Tests {
@@ -258,12 +261,26 @@ impl Tests {
         !self.is_done && self.at.is_none_or(|at| at <= now)
     }
 
+    /// What is known of other ways says nothing of these.
+    fn follow(&mut self, ways: BTreeMap<Family, Way>) {
+        if self.ways != ways {
+            *self = Self {
+                ways,
+                ..Self::default()
+            };
+        }
+    }
+
     /// Where nobody answered, who has yet to hear of this node may; nobody is asked for ever.
-    fn take(&mut self, tested: Tested, now: Instant) {
+    fn take(&mut self, tested: Tested, again: Duration, now: Instant) {
         let is_silent = tested == Tested::Silent;
         self.silent += u32::from(is_silent);
         self.is_done = tested == Tested::Done || self.silent >= TESTS_MAX;
-        self.at = is_silent.then(|| now + Duration::from_secs(1 << self.silent.min(5)));
+        self.at = match tested {
+            Tested::Done | Tested::Alone => None,
+            Tested::Silent => Some(now + Duration::from_secs(1 << self.silent.min(5))),
+            Tested::Doubtful => Some(now + again),
+        };
     }
 }
 
@@ -344,7 +361,7 @@ impl Driver {
         });
         if let Ok((kernel, tested)) = work.await {
             self.kernel = Some(kernel);
-            self.tests.take(tested, Instant::now());
+            self.tests.take(tested, self.settings.test_again, Instant::now());
             // What was found out is told by the next turn.
             let soon = if tested == Tested::Done {
                 Some(Instant::now())
@@ -383,6 +400,7 @@ impl Driver {
     /// Tells what is wrong now and was not before.
     fn told(&mut self, turn: &Turn) {
         self.interest = Interest::of(turn, &self.settings);
+        self.tests.follow(turn.ways.clone());
         if turn.steps > 0 {
             tracing::info!(
                 steps = turn.steps,
@@ -468,3 +486,6 @@ impl Driver {
 fn is_beginning(reason: &Reason) -> bool {
     matches!(reason, Reason::NoRange | Reason::NoMac(_) | Reason::NoAddress(_))
 }
+
+#[cfg(test)]
+mod tests;

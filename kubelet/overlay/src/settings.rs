@@ -3,6 +3,7 @@
 use netlink::cidr::Cidr;
 use std::net::IpAddr;
 use std::str::FromStr;
+use std::time::Duration;
 
 /// How packets for another node's pods get there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +60,8 @@ pub struct Settings {
     /// connection of a tunnel hang for 63 seconds (network.md §3), so when it is left open they are made by the processor
     /// until a test with another node has shown that they arrive ([`crate::probe`]).
     pub checksum_offload: Option<bool>,
+    /// How long after a test by which something did not arrive a tunnel is tested again.
+    pub test_again: Duration,
     /// What no pod range may overlap: the Services' range, the API server's address.
     pub reserved: Vec<Cidr>,
 }
@@ -74,6 +77,7 @@ impl Settings {
             vni: 1,
             port: 8472,
             checksum_offload: None,
+            test_again: Duration::from_secs(120),
             reserved: Vec::new(),
         }
     }

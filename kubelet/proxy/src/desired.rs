@@ -27,8 +27,9 @@ pub use set::Set;
 /// How many endpoints of a port and a family are used at most: what [`Class`] has room for.
 pub const ENDPOINTS_MAX: usize = (1 << class::COUNT_BITS) - 1;
 
-/// Tells the ports of Services apart, in an order of no meaning.
-pub type Owner = u64;
+/// Tells the ports of Services apart, in an order of no meaning. Names are their authors': a hash this wide has no two of one value
+/// that somebody could look for.
+pub type Owner = u128;
 
 /// Names the endpoints of a port in the kernel.
 pub type Pool = u32;
@@ -57,9 +58,17 @@ pub fn owner(name: &PortName) -> Owner {
         hash.update([0]);
     }
     hash.update([name.protocol as u8]);
-    let mut owner = [0; 8];
-    owner.copy_from_slice(&hash.finalize()[..8]);
-    u64::from_be_bytes(owner)
+    let mut owner = [0; 16];
+    owner.copy_from_slice(&hash.finalize()[..16]);
+    u128::from_be_bytes(owner)
+}
+
+/// Which part of an owner its pool is. Another one forgets the clients of all Services with session affinity.
+pub(crate) const POOL_SHIFT: u32 = 64;
+
+/// The pool an owner has, as long as no other has it.
+pub fn pool(owner: Owner) -> Pool {
+    (owner >> POOL_SHIFT) as Pool
 }
 
 /// The names of a port's endpoints, in their order: a hash of the address. When two have the same, the later one takes the next

@@ -91,6 +91,8 @@ struct Progress {
     lists_begun: u64,
     /// The number of the last list that was completed.
     listed: u64,
+    /// The server answered the last list by having no such resource, or none for us.
+    is_refused: bool,
 }
 
 /// What types an informer can hold.
@@ -226,6 +228,15 @@ impl<K: Object> Informer<K> {
         let mut progress = self.shared.progress.subscribe();
         // The sender lives in `self.shared`, so this cannot fail.
         let _ = progress.wait_for(|p| p.listed > 0).await;
+    }
+
+    /// Waits for the first list, or until the server says that it has no such resource (404) or not for us (403); whether it is the
+    /// list. It is asked again all the same.
+    pub async fn synced_or_refused(&self) -> bool {
+        let mut progress = self.shared.progress.subscribe();
+        let known = progress.wait_for(|p| p.listed > 0 || p.is_refused).await;
+        // The sender lives in `self.shared`, so this cannot fail.
+        known.is_ok_and(|p| p.listed > 0)
     }
 
     /// Waits until the copy contains a write of this resource at `revision`, or a list that began after this call is complete

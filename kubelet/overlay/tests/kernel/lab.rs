@@ -125,7 +125,10 @@ impl Node {
     /// Starts the overlay.
     pub(crate) fn start(&mut self, server: &Server, backend: Backend) {
         let clusters = ["10.244.0.0/16", "fd00::/48"].map(|text| Cidr::parse(text).unwrap());
-        let settings = Settings::new(self.name.clone(), backend, clusters.to_vec());
+        let settings = Settings {
+            test_again: Duration::from_secs(1),
+            ..Settings::new(self.name.clone(), backend, clusters.to_vec())
+        };
         let (server, stop) = (server.clone(), CancellationToken::new());
         let (notices, mtu) = (self.notices.clone(), self.mtu_sender.clone());
         let path = format!("/run/netns/{}", self.namespace.name);

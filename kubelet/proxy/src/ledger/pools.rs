@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::desired::{Owner, Pool};
+use crate::desired::{Owner, Pool, pool};
 
 /// The pools that are taken. A pool is a part of its owner's name, so that it is the same after a restart and what the kernel
 /// remembers of clients stays true; the few whose part is taken have the next that is free, and their clients may be
@@ -13,23 +13,19 @@ pub(super) struct Pools {
     moved: BTreeMap<Owner, Pool>,
 }
 
-fn own(owner: Owner) -> Pool {
-    owner as Pool
-}
-
 impl Pools {
     /// The pool of an owner that has one.
     pub(super) fn of(&self, owner: Owner) -> Pool {
-        self.moved.get(&owner).copied().unwrap_or_else(|| own(owner))
+        self.moved.get(&owner).copied().unwrap_or_else(|| pool(owner))
     }
 
     /// Gives an owner one, which had none.
     pub(super) fn take(&mut self, owner: Owner) {
-        let mut free = own(owner);
+        let mut free = pool(owner);
         while !self.taken.insert(free) {
             free = free.wrapping_add(1);
         }
-        if free != own(owner) {
+        if free != pool(owner) {
             self.moved.insert(owner, free);
         }
     }
@@ -44,11 +40,13 @@ impl Pools {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::desired::POOL_SHIFT;
 
     #[test]
     fn no_two_have_the_same_and_each_keeps_its_own() {
         let mut pools = Pools::default();
-        let (one, same, next) = (7, 1 << 32 | 7, 8);
+        let owner = |other: Owner, pool: Owner| other << 96 | pool << POOL_SHIFT;
+        let (one, same, next) = (owner(0, 7), owner(1, 7), owner(0, 8));
         [one, same, next].into_iter().for_each(|owner| pools.take(owner));
         assert_eq!([one, same, next].map(|owner| pools.of(owner)), [7, 8, 9]);
         // Who was there first goes, and comes again while others are where they were.
@@ -59,7 +57,7 @@ mod tests {
         [one, same, next].into_iter().for_each(|owner| pools.give_back(owner));
         assert!(pools.taken.is_empty() && pools.moved.is_empty());
         // Behind the last comes the first.
-        let last = [u64::from(u32::MAX), 1 << 32 | u64::from(u32::MAX)];
+        let last = [owner(0, u32::MAX.into()), owner(1, u32::MAX.into())];
         last.into_iter().for_each(|owner| pools.take(owner));
         assert_eq!(last.map(|owner| pools.of(owner)), [u32::MAX, 0]);
     }

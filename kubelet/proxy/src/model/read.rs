@@ -1,5 +1,6 @@
 //! From the API's objects to ports and endpoints. What cannot be served is left out and named, never guessed.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -78,6 +79,16 @@ pub fn read_service(service: &Service) -> Read {
 /// What all ports of a Service have in common.
 struct Shared {
     template: ServicePort,
+    balanced: Balanced,
+}
+
+/// Which ports the addresses of the load balancer are for.
+#[derive(Default)]
+struct Balanced {
+    /// Addresses that are for all ports: of entries which name none.
+    whole: BTreeSet<IpAddr>,
+    /// Ports that are named with an address, and have no error.
+    named: BTreeSet<(IpAddr, Protocol, u16)>,
 }
 
 impl Shared {
@@ -90,6 +101,7 @@ impl Shared {
             "LoadBalancer" if external_local => spec.health_check_node_port.and_then(port_number).unwrap_or(0),
             _ => 0,
         };
+        let (load_balancer_ips, balanced) = load_balancer(service, left_out);
         let template = ServicePort {
             name: PortName {
                 namespace: service.metadata.namespace.clone().unwrap_or_default(),
@@ -101,14 +113,14 @@ impl Shared {
             port: 0,
             node_port: 0,
             external_ips: shared(external_ips),
-            load_balancer_ips: load_balancer_ips(service, left_out),
+            load_balancer_ips,
             source_ranges: source_ranges(spec, left_out),
             internal_local: spec.internal_traffic_policy.as_deref() == Some("Local"),
             external_local,
             affinity_seconds: affinity_seconds(spec),
             health_check_node_port: health,
         };
-        Self { template }
+        Self { template, balanced }
     }
 
     /// How many ports are served.
@@ -127,6 +139,11 @@ impl Shared {
         made.name.protocol = protocol;
         made.port = port;
         made.node_port = node_port;
+        let is_led = |ip: &IpAddr| self.balanced.leads(*ip, protocol, port);
+        if !made.load_balancer_ips.iter().all(is_led) {
+            let led = made.load_balancer_ips.iter().copied().filter(is_led);
+            made.load_balancer_ips = shared(led.collect());
+        }
         made
     }
 }
@@ -158,14 +175,37 @@ fn cluster_ips(spec: &ServiceSpec, left_out: &mut Flaws) -> Vec<IpAddr> {
     found
 }
 
-fn load_balancer_ips(service: &Service, left_out: &mut Flaws) -> Arc<[IpAddr]> {
+impl Balanced {
+    fn leads(&self, ip: IpAddr, protocol: Protocol, port: u16) -> bool {
+        self.whole.contains(&ip) || self.named.contains(&(ip, protocol, port))
+    }
+}
+
+/// The load balancer's addresses, and which ports they are for. Whoever gave the address says in `ingress[].ports` what for: a port
+/// that the Service's author adds later may be another Service's there, and is not led before it stands in that list.
+fn load_balancer(service: &Service, left_out: &mut Flaws) -> (Arc<[IpAddr]>, Balanced) {
     let status = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
     let ingress = status.and_then(|status| status.ingress.as_ref()).into_iter().flatten();
-    let texts = ingress
-        .filter(|ingress| ingress.ip_mode.as_deref().unwrap_or("VIP") == "VIP")
-        .filter_map(|ingress| ingress.ip.as_ref())
-        .filter(|text| !text.is_empty());
-    shared(addresses("status.loadBalancer.ingress.ip", texts, left_out))
+    let vip = ingress.filter(|ingress| ingress.ip_mode.as_deref().unwrap_or("VIP") == "VIP");
+    let (mut texts, mut balanced) = (Vec::new(), Balanced::default());
+    for ingress in vip {
+        let Some(text) = ingress.ip.as_ref().filter(|text| !text.is_empty()) else {
+            continue;
+        };
+        texts.push(text);
+        let Ok(ip) = text.parse() else { continue };
+        match ingress.ports.as_deref() {
+            None | Some([]) => drop(balanced.whole.insert(ip)),
+            Some(ports) => balanced.named.extend(
+                ports
+                    .iter()
+                    .filter(|port| port.error.is_none())
+                    .filter_map(|port| Some((ip, Protocol::read(&port.protocol)?, port_number(port.port)?))),
+            ),
+        }
+    }
+    let ips = addresses("status.loadBalancer.ingress.ip", texts.into_iter(), left_out);
+    (shared(ips), balanced)
 }
 
 /// Nearly every list is empty, and all empty ones are one.

@@ -53,6 +53,54 @@ fn a_service_is_read_whole() {
 }
 
 #[test]
+fn at_an_address_of_the_load_balancer_only_the_ports_it_names_are_led() {
+    let ports = json!([{"name": "http", "port": 80}, {"name": "dns", "port": 53, "protocol": "UDP"},
+        {"name": "dns-tcp", "port": 53}, {"name": "later", "port": 6443}]);
+    let led = |ingress: serde_json::Value| {
+        let mut made = service(json!({"type": "LoadBalancer", "clusterIP": "10.0.0.1", "ports": ports}));
+        made.status = serde_json::from_value(json!({"loadBalancer": {"ingress": ingress}})).unwrap();
+        let read = read_service(&made).ports.into_iter();
+        let led = read.flat_map(|port| {
+            let ips = port.load_balancer_ips.to_vec();
+            ips.into_iter().map(move |ip| format!("{}@{ip}", port.name.port))
+        });
+        led.collect::<Vec<String>>().join(" ")
+    };
+    let (all, one) = (
+        "http@192.0.2.1 dns@192.0.2.1 dns-tcp@192.0.2.1 later@192.0.2.1",
+        "http@192.0.2.1",
+    );
+    let http = json!({"port": 80, "protocol": "TCP"});
+    for (ingress, expected) in [
+        (json!([{"ip": "192.0.2.1"}]), all),
+        (json!([{"ip": "192.0.2.1", "ports": []}]), all),
+        (json!([{"ip": "192.0.2.1", "ports": [http]}]), one),
+        // What the balancer could not do is not led; nor does a list of nothing else say "all".
+        (
+            json!([{"ip": "192.0.2.1", "ports": [{"port": 80, "protocol": "TCP", "error": "Taken"}]}]),
+            "",
+        ),
+        (
+            json!([{"ip": "192.0.2.1", "ports": [http, {"port": 6443, "protocol": "TCP", "error": "Taken"}]}]),
+            one,
+        ),
+        // Number and protocol, both.
+        (
+            json!([{"ip": "192.0.2.1", "ports": [{"port": 53, "protocol": "UDP"}]}]),
+            "dns@192.0.2.1",
+        ),
+        // Each address by itself; two entries of one address are both true.
+        (
+            json!([{"ip": "192.0.2.1", "ports": [http]}, {"ip": "192.0.2.2", "ports": [{"port": 6443, "protocol": "TCP"}]}]),
+            "http@192.0.2.1 later@192.0.2.2",
+        ),
+        (json!([{"ip": "192.0.2.1", "ports": [http]}, {"ip": "192.0.2.1"}]), all),
+    ] {
+        assert_eq!(led(ingress.clone()), expected, "{ingress}");
+    }
+}
+
+#[test]
 fn what_one_service_may_ask_for_is_bounded() {
     let many = |count: usize, text: &dyn Fn(usize) -> String| -> Vec<String> { (0..count).map(text).collect() };
     let host = |number: usize| format!("192.0.{}.{}", number / 200, number % 200 + 1);

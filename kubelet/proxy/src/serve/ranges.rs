@@ -9,7 +9,7 @@ use crate::desired::disjoint;
 
 /// How long a start waits for them: what follows from them is a courtesy, and another API server may have none.
 const KNOWN_MAX: Duration = Duration::from_secs(10);
-/// How many are used, each of which a packet to no Service is compared with.
+/// How many of each family are used, each of which a packet to no Service is compared with.
 const RANGES_MAX: usize = 128;
 
 /// Every range of every object, each once and none inside another, as upstream takes them: ready or not. What is beyond the bound is
@@ -21,16 +21,19 @@ pub(super) fn ranges<'a>(objects: impl Iterator<Item = &'a ServiceCIDR>) -> Vec<
         .filter_map(|text| Cidr::parse(text).ok())
         .map(|range| range.network());
     let (v4, v6): (Vec<Cidr>, Vec<Cidr>) = all.partition(Cidr::is_v4);
-    let mut all = [disjoint(v4), disjoint(v6)].concat();
-    if all.len() > RANGES_MAX {
+    [bounded(disjoint(v4)), bounded(disjoint(v6))].concat()
+}
+
+fn bounded(mut ranges: Vec<Cidr>) -> Vec<Cidr> {
+    if ranges.len() > RANGES_MAX {
         tracing::warn!(
             used = RANGES_MAX,
-            known = all.len(),
-            "more ranges of Services than are guarded"
+            known = ranges.len(),
+            "more ranges of Services of one family than are guarded"
         );
-        all.truncate(RANGES_MAX);
+        ranges.truncate(RANGES_MAX);
     }
-    all
+    ranges
 }
 
 /// The ranges known now.
@@ -38,9 +41,11 @@ pub(super) fn known(objects: &Informer<ServiceCIDR>) -> Vec<Cidr> {
     ranges(objects.list().iter().map(|object| &**object))
 }
 
-/// Waits until they are, so that a start does not write everything twice; not for long.
+/// Waits until they are, so that a start does not write everything twice; not for long, and not where the API server has none or
+/// does not tell us.
 pub(super) async fn first(objects: &Informer<ServiceCIDR>) -> Vec<Cidr> {
-    if tokio::time::timeout(KNOWN_MAX, objects.synced()).await.is_err() {
+    let known_in_time = tokio::time::timeout(KNOWN_MAX, objects.synced_or_refused()).await;
+    if !known_in_time.unwrap_or(false) {
         tracing::warn!(
             "ServiceCIDRs are not known: packets to unused addresses of Services are not dropped until they are"
         );
@@ -72,5 +77,12 @@ mod tests {
             .map(|number| object(&[&format!("10.{number}.0.0/17")]))
             .collect();
         assert_eq!(ranges(many.iter()).len(), RANGES_MAX);
+        // Many of one family leave the other its own.
+        let v6 = object(&["fd00::/108"]);
+        let found = ranges(many.iter().chain([&v6]));
+        assert_eq!(
+            (found.len(), found.iter().any(|range| !range.is_v4())),
+            (RANGES_MAX + 1, true)
+        );
     }
 }

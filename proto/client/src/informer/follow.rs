@@ -44,15 +44,22 @@ enum Ended {
 pub(super) async fn follow(source: Source, sink: Arc<dyn Sink>) {
     let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(10), source.options.seed);
     let resource = source.url.as_str();
+    let mut told = String::new();
     loop {
         sink.progress().send_modify(|p| p.lists_begun += 1);
         match list(&source, &*sink).await {
             Ok(mut revision) => {
                 backoff.reset();
+                told.clear();
                 watch_until_expired(&source, &*sink, &mut revision, &mut backoff).await;
                 tracing::debug!(resource, "watch revision expired, listing again");
             }
-            Err(error) => tracing::warn!(resource, error, "list failed, retrying"),
+            // What fails for the same reason again was told.
+            Err(error) if error == told => tracing::debug!(resource, error, "list failed again, retrying"),
+            Err(error) => {
+                tracing::warn!(resource, error, "list failed, retrying");
+                told = error;
+            }
         }
         tokio::time::sleep(backoff.fail()).await;
     }
@@ -63,8 +70,13 @@ async fn list(source: &Source, sink: &dyn Sink) -> Result<String, String> {
         .await
         .map_err(|_| "list: deadline exceeded".to_owned())?;
     let listed = listed.and_then(|text| sink.replace(&text).map_err(kube::Error::SerdeError));
-    let revision = listed.map_err(|e| describe(&e))?;
+    let revision = listed.map_err(|error| {
+        let is_refused = matches!(&error, kube::Error::Api(status) if matches!(status.code, 403 | 404));
+        sink.progress().send_modify(|p| p.is_refused = is_refused);
+        describe(&error)
+    })?;
     sink.progress().send_modify(|p| {
+        p.is_refused = false;
         p.revision = parse_revision(Some(&revision));
         p.listed = p.lists_begun;
     });

@@ -22,6 +22,8 @@ struct Script {
     watches: Vec<u64>,
     expired_below: u64,
     fail_lists: usize,
+    /// What failing lists are answered with, in place of 503.
+    fail_with: Option<u16>,
     /// Whether informers read objects by way of trees.
     by_trees: bool,
     log: Vec<(u64, Value)>,
@@ -104,7 +106,7 @@ impl Server {
         if s.fail_lists > 0 {
             s.fail_lists -= 1;
             return Response::builder()
-                .status(503)
+                .status(s.fail_with.unwrap_or(503))
                 .body(Either::Left(Full::from("busy")))
                 .unwrap();
         }
@@ -217,6 +219,20 @@ async fn failed_lists_are_retried() {
     informer.synced().await;
     assert_eq!(server.script().lists, 6);
     assert!(value(&informer, "a").is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_need_not_wait_for_what_is_refused_does_not() {
+    for (code, is_known, lists) in [(404, false, 1), (403, false, 1), (503, true, 6)] {
+        let server = Server::default();
+        (server.script().fail_lists, server.script().fail_with) = (5, Some(code));
+        let informer = server.informer();
+        assert_eq!(informer.synced_or_refused().await, is_known, "{code}");
+        assert_eq!(server.script().lists, lists, "{code}");
+        // It is asked again.
+        informer.synced().await;
+        assert!(informer.synced_or_refused().await, "{code}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

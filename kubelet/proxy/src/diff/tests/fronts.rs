@@ -7,7 +7,7 @@ use std::sync::Arc;
 use netlink::cidr::Cidr;
 use proptest::prelude::*;
 
-use crate::desired::{Element, Owner, Set, elements, owner};
+use crate::desired::{Element, Owner, Set, elements, owner, pool};
 use crate::diff::Delta;
 use crate::ledger::{Changes, Ledger};
 use crate::model::{Choice, Chosen, Protocol, Served, ServiceName};
@@ -93,7 +93,7 @@ fn expected(services: &[Served]) -> Contents {
         .flat_map(|served| {
             let owner = owner(&served.port.name);
             // No two of these few Services have the same.
-            elements(served, owner as u32, &[], true)
+            elements(served, pool(owner), &[], true)
                 .into_iter()
                 .map(move |element| (owner, element))
         })
