@@ -7,25 +7,27 @@ use crate::transformers::Transformers;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt;
+use std::borrow::Cow;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
-use store::{Expect, Record, Replaced, Revision, Steps, Store, StoreError, unreadable};
+use store::{Expect, Record, Replaced, Revision, Step, Steps, Store, StoreError, unreadable};
 
-/// How often a plugin that does not answer is asked again for the key of a change, before the change is shown as unreadable.
-const ATTEMPTS: u32 = 3;
-/// Between two attempts.
+/// How long a plugin that does not answer is left in peace before a stream of changes ends for it.
 const PAUSE: Duration = Duration::from_secs(1);
 /// Records that are decrypted at one go; others have a turn then.
 const TURN: usize = 64;
 
 /// Says which resource's a key is: group and plural name. `None` for what is nobody's and stays in clear.
 pub type Locate = Arc<dyn Fn(&str) -> Option<(String, String)> + Send + Sync>;
+/// Says where a key is in what the inner store writes to: upstream binds values to that place, `--etcd-prefix` and all.
+pub type Place = Arc<dyn Fn(&str) -> String + Send + Sync>;
 
 /// What is written and read how, which may change; all clones are one.
 #[derive(Clone)]
 pub struct Encryption {
     now: Arc<RwLock<Arc<Transformers>>>,
     locate: Locate,
+    place: Option<Place>,
 }
 
 impl Encryption {
@@ -34,7 +36,24 @@ impl Encryption {
         Self {
             now: Arc::new(RwLock::new(Arc::new(transformers))),
             locate,
+            place: None,
         }
+    }
+
+    /// The same of a store that keeps its keys elsewhere: values are bound to the places `place` tells.
+    #[must_use]
+    pub fn at(self, place: Place) -> Self {
+        Self {
+            place: Some(place),
+            ..self
+        }
+    }
+
+    /// What the value of a key is bound to.
+    fn place<'k>(&self, key: &'k str) -> Cow<'k, str> {
+        self.place
+            .as_ref()
+            .map_or(Cow::Borrowed(key), |place| Cow::Owned(place(key)))
     }
 
     /// From now on these hold.
@@ -60,13 +79,13 @@ impl Encryption {
         let Some(providers) = self.providers(key) else {
             return Ok(value);
         };
-        let sealed = providers.seal(key, value).await;
+        let sealed = providers.seal(&self.place(key), value).await;
         sealed.map_err(|error| StoreError::Unusable(format!("unable to transform key {key:?}: {error}")))
     }
 
     async fn open(&self, key: &str, stored: &Bytes) -> Result<Opened, OpenError> {
         match self.providers(key) {
-            Some(providers) => providers.open(key, stored).await,
+            Some(providers) => providers.open(&self.place(key), stored).await,
             None => open_plain(stored),
         }
     }
@@ -85,27 +104,6 @@ impl Encryption {
         }
     }
 
-    /// As [`Encryption::shown`] of what must be shown one way or the other: after some attempts a mark stands for it.
-    async fn shown_at_last(&self, key: &str, stored: &Bytes) -> Bytes {
-        let mut why = String::new();
-        for attempt in 0..ATTEMPTS {
-            if attempt > 0 {
-                tokio::time::sleep(PAUSE).await;
-            }
-            match self.open(key, stored).await {
-                Ok(opened) => return opened.value,
-                Err(OpenError::Unreadable(found)) => return unreadable::mark(key, &found),
-                Err(OpenError::Unavailable(found)) => why = found,
-            }
-        }
-        unreadable::mark(key, &why)
-    }
-
-    async fn shown_record(&self, record: Record) -> Record {
-        let value = self.shown_at_last(&record.key, &record.value).await;
-        Record { value, ..record }
-    }
-
     /// A conflict with what is there in clear. What cannot be read is nobody's to write over: they would do it without having seen it.
     async fn conflict(&self, error: StoreError, expect: Option<Expect>) -> StoreError {
         let StoreError::Conflict {
@@ -115,7 +113,11 @@ impl Encryption {
         else {
             return error;
         };
-        let current = self.shown_record(current).await;
+        let value = match self.open(&current.key, &current.value).await {
+            Ok(opened) => opened.value,
+            Err(OpenError::Unreadable(why) | OpenError::Unavailable(why)) => unreadable::mark(&current.key, &why),
+        };
+        let current = Record { value, ..current };
         match unreadable::reason(&current.value) {
             Some(why) if expect != Some(Expect::Absent) => StoreError::Unusable(why.to_owned()),
             _ => StoreError::Conflict {
@@ -125,21 +127,32 @@ impl Encryption {
         }
     }
 
+    /// Ends while a plugin does not answer that changes need: a mark would stand for a readable value for good. Who follows
+    /// goes on after the last change it was shown.
     fn steps(&self, steps: Steps) -> Steps {
-        let own = self.clone();
-        let shown = steps.then(move |step| {
-            let own = own.clone();
-            async move {
-                let mut step = step?;
-                for change in &mut step.changes {
-                    if let Some(value) = &mut change.value {
-                        *value = own.shown_at_last(&change.key, value).await;
-                    }
-                }
-                Ok(step)
+        let shown = futures::stream::unfold(Some((self.clone(), steps)), |going| async move {
+            let (own, mut steps) = going?;
+            match own.shown_step(steps.next().await?).await {
+                Ok(step) => Some((Ok(step), Some((own, steps)))),
+                Err(error) => Some((Err(error), None)),
             }
         });
         shown.boxed()
+    }
+
+    async fn shown_step(&self, step: Result<Step, StoreError>) -> Result<Step, StoreError> {
+        let mut step = step?;
+        for change in &mut step.changes {
+            let Some(value) = &mut change.value else { continue };
+            *value = match self.shown(&change.key, value).await {
+                Ok(shown) => shown,
+                Err(error) => {
+                    tokio::time::sleep(PAUSE).await;
+                    return Err(StoreError::Unavailable(error.to_string()));
+                }
+            };
+        }
+        Ok(step)
     }
 }
 
@@ -251,7 +264,7 @@ impl Store for Encrypted {
         if record.modified != revision {
             return false;
         }
-        match providers.open(key, &record.value).await {
+        match providers.open(&self.encryption.place(key), &record.value).await {
             Ok(opened) => opened.is_stale,
             // It was read with a key that has gone since: with this write it can be read again.
             Err(OpenError::Unreadable(_)) => true,

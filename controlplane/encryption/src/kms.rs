@@ -192,7 +192,13 @@ impl Kms {
             return Ok(known);
         }
         let seed = self.service.decrypt(object).await;
-        let seed = seed.map_err(|error| OpenError::Unavailable(format!("failed to decrypt DEK, error: {error}")))?;
+        let seed = seed.map_err(|error| {
+            let why = format!("failed to decrypt DEK, error: {error}");
+            match error.is_final {
+                true => OpenError::Unreadable(why),
+                false => OpenError::Unavailable(why),
+            }
+        })?;
         let seed = Arc::new(seed);
         self.state().seeds.insert(of, Arc::clone(&seed));
         Ok(seed)

@@ -14,6 +14,6 @@ pub mod kms;
 mod provider;
 mod transformers;
 
-pub use encrypted::{Encrypted, Encryption, Locate};
+pub use encrypted::{Encrypted, Encryption, Locate, Place};
 pub use provider::OpenError;
 pub use transformers::{LOOK_AGAIN, LOOK_EVERY, Transformers};

@@ -51,7 +51,8 @@ pub(crate) fn channel(address: &Address, files: &TlsFiles) -> Result<Channel, St
         .origin(origin(scheme).map_err(read)?)
         .http2_keep_alive_interval(KEEP_ALIVE.0)
         .keep_alive_timeout(KEEP_ALIVE.1)
-        .keep_alive_while_idle(true)
+        // etcd ends connections on which it is asked while nothing is under way.
+        .keep_alive_while_idle(false)
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW);
     let (address, files) = (Arc::new(address.clone()), Arc::new(files.clone()));

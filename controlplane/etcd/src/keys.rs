@@ -27,8 +27,13 @@ impl Keys {
 
     /// A key of ours as etcd has it.
     pub(crate) fn theirs(&self, key: &str) -> Vec<u8> {
+        self.place(key).into_bytes()
+    }
+
+    /// The same as text.
+    pub(crate) fn place(&self, key: &str) -> String {
         let rest = key.strip_prefix(OURS).unwrap_or(key);
-        format!("{}{rest}", self.prefix).into_bytes()
+        format!("{}{rest}", self.prefix)
     }
 
     /// A key of etcd's as we have it; `None` if it is none of ours.

@@ -100,6 +100,11 @@ impl Etcd {
     }
 }
 
+/// Where a key of ours is in etcd, for what is bound to that place.
+pub fn place(prefix: &str, key: &str) -> String {
+    Keys::under(prefix).place(key)
+}
+
 /// What etcd holds as the store has it; `None` for keys that are none of ours.
 fn record(keys: &Keys, kv: KeyValue) -> Option<Record> {
     Some(Record {
@@ -132,6 +137,15 @@ impl Store for Etcd {
 
     async fn delete(&self, key: &str, expect: Revision) -> Result<Revision, StoreError> {
         self.write((key, &[]), txn::Write::Delete, Expect::At(expect)).await
+    }
+
+    async fn get(&self, key: &str) -> Result<Option<Record>, StoreError> {
+        let request = RangeRequest {
+            key: self.keys.theirs(key),
+            ..RangeRequest::default()
+        };
+        let found = self.rpc.range(request).await?.kvs.into_iter().next();
+        Ok(found.and_then(|kv| record(&self.keys, kv)))
     }
 
     async fn range(&self, prefix: &str) -> Result<(Revision, Vec<Record>), StoreError> {

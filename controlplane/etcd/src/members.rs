@@ -57,11 +57,15 @@ impl Members {
     /// It did not answer, or cannot serve.
     pub(crate) fn failed(&self, member: usize, now: Instant) {
         let mut state = self.state();
-        let pause = state.resting[member].map_or(REST.0, |(_, pause)| (pause * 2).min(REST.1));
-        state.resting[member] = Some((now + pause, pause));
         if state.preferred == member {
             state.preferred = (member + 1) % state.resting.len();
         }
+        if state.resting[member].is_some_and(|(until, _)| now < until) {
+            // Begun before it failed the last time: requests that fail together are one failure.
+            return;
+        }
+        let pause = state.resting[member].map_or(REST.0, |(_, pause)| (pause * 2).min(REST.1));
+        state.resting[member] = Some((now + pause, pause));
     }
 }
 
@@ -94,11 +98,16 @@ mod tests {
         members.failed(0, until);
         members.failed(0, until);
         assert_eq!(members.choose(start), (1, until));
+        let free = || members.state().resting[0].unwrap().0;
+        assert_eq!(free(), until + REST.0 * 2, "those that fail together count once");
+        members.failed(0, free());
+        assert_eq!(free(), until + REST.0 * 6, "twice as long");
         for _ in 0..20 {
-            members.failed(0, until);
+            members.failed(0, free());
         }
-        let free = members.state().resting[0].unwrap().0;
-        assert_eq!(free, until + REST.1, "no pause is longer");
+        let last = free();
+        members.failed(0, last);
+        assert_eq!(free(), last + REST.1, "no pause is longer");
         members.answered(0);
         assert_eq!(members.choose(start), (0, start));
     }

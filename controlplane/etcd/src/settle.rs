@@ -2,7 +2,7 @@
 //!
 //! The first thing that happened to the key after the expected revision is what made the condition false: if it is what was to be
 //! written, it was this write. Two writers of the very same bytes over the same revision cannot be told apart; objects have a UID and
-//! most values something of their writer's.
+//! most values something of their writer's. Deletions have nothing of theirs: whose one was is not known.
 
 use crate::rpc::Rpc;
 use crate::txn::Write;
@@ -54,6 +54,10 @@ async fn read(
             match judge(&event, write, (before, last), is_creation) {
                 Seen::Ours(revision) => return Ok(Some(revision)),
                 Seen::Others => return Ok(None),
+                Seen::Anybodys => {
+                    let why = "its key has been deleted, by this write or another".to_owned();
+                    return Err(StoreError::OutcomeUnknown(why));
+                }
                 Seen::Nothing => {}
             }
         }
@@ -64,6 +68,8 @@ async fn read(
 enum Seen {
     Ours(Revision),
     Others,
+    /// Done, by this write or another that cannot be told from it.
+    Anybodys,
     /// Look at the next.
     Nothing,
 }
@@ -82,7 +88,8 @@ fn judge(event: &Event, write: Write<'_>, (before, last): (Revision, Revision), 
             let is_made = kv.create_revision == kv.mod_revision;
             !is_deletion && is_made == is_creation && kv.value == value[..]
         }
-        Write::Delete => is_deletion,
+        Write::Delete if is_deletion => return Seen::Anybodys,
+        Write::Delete => false,
     };
     if is_ours {
         return Seen::Ours(revision);
@@ -128,7 +135,7 @@ mod tests {
             Seen::Others,
             "another may be made of it, not ours"
         );
-        assert_eq!(seen(event(6, 0, None), Write::Delete), Seen::Ours(6));
+        assert_eq!(seen(event(6, 0, None), Write::Delete), Seen::Anybodys);
         assert_eq!(seen(event(6, 2, Some("b")), Write::Delete), Seen::Others);
     }
 

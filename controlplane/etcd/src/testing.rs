@@ -67,7 +67,8 @@ impl Cluster {
             .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
             .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
             .args(["--initial-cluster", &all.join(","), "--initial-cluster-state", "new"])
-            .args(["--heartbeat-interval", "50", "--election-timeout", "500"])
+            // Slower than etcd's own: on a busy machine nobody else is to be elected by chance.
+            .args(["--heartbeat-interval", "250", "--election-timeout", "2500"])
             .args(&self.arguments)
             .current_dir(self.path())
             .stdin(Stdio::null())
@@ -117,7 +118,11 @@ impl Cluster {
             tls: TlsFiles::default(),
             prefix: "/registry".to_owned(),
             compaction_interval: None,
-            deadlines: Deadlines::default(),
+            // Busy machines start them late.
+            deadlines: Deadlines {
+                start: Duration::from_secs(120),
+                ..Deadlines::default()
+            },
         }
     }
 

@@ -104,7 +104,10 @@ pub(crate) struct Watched {
     awaited: Revision,
 }
 
-/// Begins to watch a key, or a range, after a revision.
+/// Begins to watch a key, or a range, after a revision; it has begun on return.
+///
+/// # Errors
+/// Nobody answers, or etcd refuses it (for want of a role, say).
 pub(crate) async fn open(rpc: &Arc<Rpc>, range: (Vec<u8>, Vec<u8>), after: Revision) -> Result<Watched, StoreError> {
     let (key, range_end) = range;
     let create = WatchCreateRequest {
@@ -125,13 +128,17 @@ pub(crate) async fn open(rpc: &Arc<Rpc>, range: (Vec<u8>, Vec<u8>), after: Revis
     let metadata = request.metadata_mut();
     metadata.insert("hasleader", AsciiMetadataValue::from_static("true"));
     let (member, mut client) = rpc.watch_client();
-    let opened = tokio::time::timeout(rpc.deadlines.attempt, client.watch(request)).await;
-    let responses = match opened {
-        Ok(Ok(answer)) => answer.into_inner(),
+    let opening = async {
+        let mut responses = client.watch(request).await?.into_inner();
+        let first = responses.message().await?;
+        Ok((first.ok_or_else(|| Status::unavailable("the watch ended"))?, responses))
+    };
+    let (first, responses) = match tokio::time::timeout(rpc.deadlines.attempt, opening).await {
+        Ok(Ok(opened)) => opened,
         Ok(Err(status)) => return Err(broken(rpc, member, &status)),
         Err(_) => return Err(silent(rpc, member)),
     };
-    Ok(Watched {
+    let watched = Watched {
         rpc: Arc::clone(rpc),
         member,
         _requests: requests,
@@ -139,7 +146,12 @@ pub(crate) async fn open(rpc: &Arc<Rpc>, range: (Vec<u8>, Vec<u8>), after: Revis
         after,
         seen: after,
         awaited: 0,
-    })
+    };
+    // What etcd answers first has no events, and says whether it watches.
+    match first.canceled {
+        true => Err(watched.cancelled(&first)),
+        false => Ok(watched),
+    }
 }
 
 impl Watched {

@@ -4,7 +4,7 @@
 
 use super::DaemonError;
 use crate::apiserver::unstored::health::Health;
-use crate::config::{Config, EncryptionFile};
+use crate::config::{Config, EncryptionFile, StoreKind};
 use crate::pki::PkiError;
 use crate::pki::reload::WatchedFiles;
 use crate::resource::stored::resource_of;
@@ -51,7 +51,11 @@ pub(super) async fn around(config: &Config, store: Arc<dyn Store>) -> Result<(Ar
             tracing::error!(why, "a key management plugin is not well");
         }
     }
-    let encryption = Encryption::new(transformers, Arc::new(resource_of()));
+    let mut encryption = Encryption::new(transformers, Arc::new(resource_of()));
+    if let StoreKind::Etcd(options) = &config.store {
+        let prefix = options.prefix.clone();
+        encryption = encryption.at(Arc::new(move |key| etcd::place(&prefix, key)));
+    }
     let store = Arc::new(Encrypted::new(store, encryption.clone()));
     Ok((store, Kept { encryption, followed }))
 }

@@ -134,6 +134,23 @@ async fn what_others_wrote_is_read() {
     let moved = store.get("/registry/secrets/default/moved").await.unwrap().unwrap();
     let why = "unable to transform key \"/registry/secrets/default/moved\": cipher: message authentication failed";
     assert_eq!(unreadable::reason(&moved.value), Some(why), "it is bound to its place");
+    // As under an `--etcd-prefix`: the place is not the key.
+    let (_, encryption) = around(&memory, of_secrets(&keys("aesgcm", &[("key1", A)])));
+    let encryption = encryption.at(Arc::new(|key| key.replace("moved", "s")));
+    let store = Encrypted::new(Arc::clone(&memory) as Arc<dyn Store>, encryption);
+    let there = store.get("/registry/secrets/default/moved").await.unwrap().unwrap();
+    assert_eq!(there.value, PLAIN);
+    assert!(!store.is_stale(&there.key, there.modified).await);
+    let modified = store.put(&there.key, plain(), Expect::At(there.modified)).await;
+    let stored = inside(&memory, &there.key).await;
+    memory.delete(&there.key, modified.unwrap()).await.unwrap();
+    let revision = memory.get(SECRET).await.unwrap().unwrap().modified;
+    memory.put(SECRET, stored, Expect::At(revision)).await.unwrap();
+    assert_eq!(
+        store.get(SECRET).await.unwrap().unwrap().value,
+        PLAIN,
+        "sealed for there, too"
+    );
 }
 
 #[tokio::test]

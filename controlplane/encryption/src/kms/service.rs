@@ -9,8 +9,8 @@ use proto::kms::key_management_service_client::KeyManagementServiceClient;
 use proto::kms::{DecryptRequest, EncryptRequest, EncryptResponse, EncryptedObject, StatusRequest, StatusResponse};
 use std::time::Duration;
 use tokio::net::UnixStream;
-use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status};
 
 /// See the module.
 pub(super) struct Service {
@@ -20,8 +20,12 @@ pub(super) struct Service {
 
 /// Why a call failed; the text is the plugin's, or says that it does not answer.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("{0}")]
-pub(super) struct CallError(String);
+#[error("{text}")]
+pub(super) struct CallError {
+    text: String,
+    /// The plugin has judged what it was asked: it would say so again.
+    pub(super) is_final: bool,
+}
 
 impl Service {
     /// Connects when it is first asked, and again after the plugin was away.
@@ -41,12 +45,14 @@ impl Service {
     async fn within<T>(&self, call: impl Future<Output = Result<tonic::Response<T>, Status>>) -> Result<T, CallError> {
         match tokio::time::timeout(self.timeout, call).await {
             Ok(Ok(answer)) => Ok(answer.into_inner()),
-            Ok(Err(status)) => Err(CallError(format!(
-                "rpc error: code = {:?} desc = {}",
-                status.code(),
-                status.message()
-            ))),
-            Err(_) => Err(CallError(format!("no answer within {:?}", self.timeout))),
+            Ok(Err(status)) => Err(CallError {
+                text: format!("rpc error: code = {:?} desc = {}", status.code(), status.message()),
+                is_final: is_final(status.code()),
+            }),
+            Err(_) => Err(CallError {
+                text: format!("no answer within {:?}", self.timeout),
+                is_final: false,
+            }),
         }
     }
 
@@ -74,6 +80,19 @@ impl Service {
         };
         Ok(Secret::new(self.within(client.decrypt(request)).await?.plaintext))
     }
+}
+
+/// Whether a code is about the request. Others may be about what stands behind the plugin, which may come back.
+fn is_final(code: Code) -> bool {
+    matches!(
+        code,
+        Code::InvalidArgument
+            | Code::NotFound
+            | Code::FailedPrecondition
+            | Code::OutOfRange
+            | Code::DataLoss
+            | Code::Unimplemented
+    )
 }
 
 /// Of one request, for logs.

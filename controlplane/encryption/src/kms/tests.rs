@@ -162,7 +162,7 @@ async fn what_others_wrote_is_read() {
         };
         assert!(why.contains(part), "{why}");
     }
-    let Err(OpenError::Unavailable(why)) = kms.open(KEY, &with(|object| object.annotations.clear())).await else {
+    let Err(OpenError::Unreadable(why)) = kms.open(KEY, &with(|object| object.annotations.clear())).await else {
         panic!("the plugin wants the annotation")
     };
     assert!(
@@ -214,4 +214,58 @@ fn seeds_are_bounded() {
     }
     assert_eq!((seeds.by_envelope.len(), seeds.order.len()), (SEEDS_MAX, SEEDS_MAX));
     assert!(!seeds.by_envelope.contains_key(&[0; 32]), "the oldest is gone");
+}
+
+/// What another server wrote while our plugin is away is not shown as unreadable: the changes end, and go on when it is back.
+#[tokio::test]
+async fn changes_wait_for_a_plugin_that_is_away() {
+    use crate::{Encrypted, Encryption, Transformers, config};
+    use futures::StreamExt;
+    use store::memory::Memory;
+    use store::{Expect, Store, StoreError, unreadable};
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("kms.sock");
+    let text = format!(
+        "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n\
+         - {{resources: [secrets], providers: [{{kms: {{apiVersion: v2, name: p, endpoint: 'unix://{}', timeout: 60s}}}}]}}",
+        socket.display()
+    );
+    let memory: Arc<dyn Store> = Arc::new(Memory::new());
+    let around = || {
+        let transformers = Transformers::new(&config::parse(&text).unwrap_or_else(|why| panic!("{why}")));
+        let locate = Arc::new(|_: &str| Some((String::new(), "secrets".to_owned())));
+        let encryption = Encryption::new(transformers, locate);
+        (Encrypted::new(Arc::clone(&memory), encryption.clone()), encryption)
+    };
+    let (_plugin, task) = serve(&socket);
+    let (theirs, encryption) = around();
+    encryption.transformers().look().await.unwrap();
+    let base = theirs.current_revision().await.unwrap();
+    theirs.put(KEY, PLAIN.into(), Expect::Absent).await.unwrap();
+    task.abort();
+    assert!(task.await.unwrap_err().is_cancelled());
+    std::fs::remove_file(&socket).unwrap();
+
+    let (ours, _) = around();
+    let mut steps = ours.follow(base).await.unwrap();
+    let away = steps.next().await.unwrap();
+    assert!(matches!(&away, Err(StoreError::Unavailable(_))), "{away:?}");
+    assert!(steps.next().await.is_none(), "nothing is passed over");
+    assert!(ours.range("").await.is_err());
+    let (plugin, _task) = serve(&socket);
+    let step = ours.follow(base).await.unwrap().next().await.unwrap().unwrap();
+    assert_eq!(step.changes[0].value.as_deref(), Some(PLAIN));
+    assert_eq!(plugin.decrypted.load(Ordering::SeqCst), 1);
+
+    // What the plugin has judged stays so, and holds nobody up.
+    let object = EncryptedObject {
+        annotations: std::collections::HashMap::new(),
+        ..EncryptedObject::decode(&*hex::decode(OBJECT).unwrap()).unwrap()
+    };
+    let stored = [b"k8s:enc:kms:v2:p:".to_vec(), object.encode_to_vec()].concat();
+    let made = memory.put("/registry/secrets/b", stored.into(), Expect::Absent).await;
+    let mut steps = ours.follow(made.unwrap() - 1).await.unwrap();
+    let step = steps.next().await.unwrap().unwrap();
+    let value = step.changes[0].value.as_ref().unwrap();
+    assert!(unreadable::reason(value).is_some_and(|why| why.contains("the annotation is missing")));
 }
