@@ -103,7 +103,8 @@ fn take_to(data_dir: &Path, beside: &Path) -> anyhow::Result<(Header, u64)> {
     let options = options.write(true).create_new(true).mode(0o600);
     let mut out = options.open(beside).with_context(shown)?;
     let store = data_dir.join("store");
-    match UnixStream::connect(socket::path(&store)) {
+    let connected = socket::address(&store).and_then(|(_held, address)| UnixStream::connect(address));
+    match connected {
         Ok(mut stream) => {
             std::io::copy(&mut stream, &mut out).with_context(shown)?;
         }

@@ -131,14 +131,17 @@ async fn another_clusters_backup_is_taken_only_if_that_is_said() {
 
 #[tokio::test]
 async fn a_running_daemon_gives_a_backup_of_itself() {
-    let from = tempfile::tempdir().unwrap();
-    written(from.path()).await;
-    let store = from.path().join("store");
+    let directory = tempfile::tempdir().unwrap();
+    // Longer than a socket's address may be.
+    let from = directory.path().join("d".repeat(120));
+    std::fs::create_dir(&from).unwrap();
+    written(&from).await;
+    let store = from.join("store");
     let disk = Disk::open(&store).unwrap();
-    let file = from.path().join("backup");
-    let alone = take(from.path(), &file).unwrap_err().to_string();
+    let file = from.join("backup");
+    let alone = take(&from, &file).unwrap_err().to_string();
     assert!(alone.contains("is in use by process"), "{alone}");
-    assert!(!from.path().join("backup.tmp").exists() && !file.exists());
+    assert!(!from.join("backup.tmp").exists() && !file.exists());
 
     let shutdown = CancellationToken::new();
     let serving = socket::serve(store.clone(), disk.snapshots(), "them".to_owned(), shutdown.clone());
@@ -148,14 +151,36 @@ async fn a_running_daemon_gives_a_backup_of_itself() {
         tokio::task::yield_now().await;
     }
     for (name, count) in [("first", 2), ("second", 3)] {
-        let (data_dir, file) = (from.path().to_owned(), from.path().join(name));
+        let (data_dir, file) = (from.clone(), from.join(name));
         let taken = client::blocking::spawn(move || take(&data_dir, &file));
         let (header, found) = taken.await.unwrap().unwrap();
         assert_eq!((&*header.cluster, found), ("them", count));
         let _ = disk.put("/registry/c/z", "4".into(), Expect::Absent).await;
     }
+    // Somebody who does not read more than the first bytes does not hold up the end.
+    disk.put("/registry/c/large", vec![7; 5 << 20].into(), Expect::Absent)
+        .await
+        .unwrap();
+    let (_held, address) = socket::address(&store).unwrap();
+    let mut slow = tokio::net::UnixStream::connect(address).await.unwrap();
+    tokio::io::AsyncReadExt::read_u8(&mut slow).await.unwrap();
     shutdown.cancel();
     serving.await.unwrap();
     assert!(!socket.exists());
+    disk.close().await;
+}
+
+#[tokio::test]
+async fn without_a_socket_the_daemon_goes_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let disk = Disk::open(directory.path()).unwrap();
+    let shutdown = CancellationToken::new();
+    let nowhere = directory.path().join("none");
+    let serving = socket::serve(nowhere, disk.snapshots(), String::new(), shutdown.clone());
+    tokio::pin!(serving);
+    let polled = futures::poll!(&mut serving);
+    assert!(polled.is_pending(), "it is a part of the daemon until its end");
+    shutdown.cancel();
+    serving.await;
     disk.close().await;
 }
