@@ -11,8 +11,8 @@ mod members;
 mod options;
 mod rpc;
 mod settle;
-#[cfg(any(test, feature = "test-util"))]
 #[allow(clippy::unwrap_used, reason = "for tests: what fails ends them")]
+#[cfg(any(test, feature = "test-util"))]
 pub mod testing;
 mod txn;
 mod verdict;
