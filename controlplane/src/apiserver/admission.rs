@@ -96,10 +96,10 @@ const CLASSES: (&str, &str) = ("scheduling.k8s.io", "priorityclasses");
 /// What admission says of a creation in a namespace, by the namespace alone.
 ///
 /// # Errors
-/// 403 if it is terminating.
-pub(super) fn still_admits(attributes: &Attributes<'_>, namespace: &Value) -> Result<(), ApiError> {
+/// 403 if it is terminating, 404 if it is gone.
+pub(super) fn still_admits(attributes: &Attributes<'_>, namespace: Option<&Value>) -> Result<(), ApiError> {
     match namespace::applies(attributes) {
-        true => namespace::check(attributes, Some(namespace)),
+        true => namespace::check(attributes, namespace),
         false => Ok(()),
     }
 }

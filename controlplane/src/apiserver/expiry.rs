@@ -26,12 +26,15 @@ pub(super) async fn run(store: Arc<dyn Store>, reader: Reader, clock: Arc<dyn Cl
     let Some(window) = reader.window_of("", "events") else {
         return;
     };
-    let mut saved = match SavedTimes::load(&*store).await {
-        Ok(saved) => saved,
-        Err(error) => {
-            tracing::error!(%error, "the ages of events cannot be read; they do not expire");
-            return;
+    let mut saved = loop {
+        match SavedTimes::load(&*store).await {
+            Ok(saved) => break saved,
+            Err(StoreError::Closed) => return,
+            Err(error) => {
+                tracing::warn!(%error, "the ages of events cannot be read; they do not expire until they can")
+            }
         }
+        tokio::time::sleep(EVERY).await;
     };
     let mut ticks = tokio::time::interval(EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

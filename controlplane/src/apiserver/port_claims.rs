@@ -49,7 +49,8 @@ impl Taken {
     /// # Errors
     /// As [`Taken::read`].
     pub(crate) async fn replace(&self, store: &dyn Store, ports: &BTreeSet<u16>) -> Result<Option<Self>, StoreError> {
-        let raw = Bytes::from(range_allocation(ports));
+        let nonce = uuid::Uuid::new_v4().to_string();
+        let raw = Bytes::from(range_allocation(ports, &nonce));
         match store.put(KEY, raw, self.expect).await {
             Ok(_) => Ok(None),
             Err(StoreError::Conflict { current, .. }) => Self::of(current).map(Some),

@@ -44,6 +44,11 @@ impl Seen {
         over
     }
 
+    /// Nothing could be seen for a while: what there is gets its whole time again from the next look on.
+    fn restart(&mut self) {
+        self.0.clear();
+    }
+
     /// When the first of them will be over, if none changes.
     fn next_end(&self) -> Option<Duration> {
         self.0.values().map(|(_, since)| *since + TTL).min()
@@ -85,11 +90,26 @@ impl Live {
     /// Writes the own record when it is time, and removes those that are over. Gives the addresses of all that live.
     ///
     /// # Errors
-    /// Whatever the store answers: then nothing is known anew.
+    /// Whatever the store answers: then nothing is known anew, and nobody's time goes on: the others could not write either.
     pub(super) async fn look(&mut self) -> Result<BTreeSet<IpAddr>, StoreError> {
-        if Instant::now() >= self.due {
+        let looked = self.look_now().await;
+        if looked.is_err() {
+            self.seen.restart();
+        }
+        looked
+    }
+
+    async fn look_now(&mut self) -> Result<BTreeSet<IpAddr>, StoreError> {
+        // Who took this server for dead removed its record.
+        let is_listed = self.present().contains_key(&self.own);
+        let began = Instant::now();
+        if began >= self.due || !is_listed {
             self.renew().await?;
             self.due = Instant::now() + LOOK;
+        }
+        if began.elapsed() >= LOOK {
+            // The store was slow, to the others, too.
+            self.seen.restart();
         }
         self.changes.mark_unchanged();
         let mut present = self.present();
@@ -115,7 +135,7 @@ impl Live {
                 Err(error) => return Err(error),
             }
         }
-        Ok(self.alike(present.into_keys()))
+        Ok(self.alike(present.into_keys().chain([self.own])))
     }
 
     /// Waits until something is to be looked at.
@@ -210,5 +230,9 @@ mod tests {
         assert!(seen.see(&BTreeMap::from([(ip(1), 40)]), at(120)).is_empty());
         assert!(seen.see(&both(40, 50), at(134)).is_empty());
         assert_eq!(seen.next_end(), Some(at(135)));
+        // After a time in which nothing could be seen.
+        seen.restart();
+        assert!(seen.see(&both(40, 50), at(140)).is_empty());
+        assert_eq!(seen.next_end(), Some(at(155)));
     }
 }

@@ -16,14 +16,28 @@ use crate::pki::authority::Authority;
 use crate::scheduler::config::{ElectionWords, SchedulerConfig};
 use crate::scheduler::sources::Sources;
 use crate::scheduler::{self, SchedulerContext};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// Upstream's names, which their Leases have, too.
 const SCHEDULER: &str = "kube-scheduler";
 const CONTROLLERS: &str = "kube-controller-manager";
+
+/// Pauses before a part that ended by itself is campaigned for again: the first, and the longest. Another process may lead meanwhile.
+const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+
+/// The pause after a part that ended by itself after so long, if the one before was `last`. One that ran longer than the longest pause
+/// begins anew. Pure.
+fn pause_after(ran: Duration, last: Option<Duration>) -> Duration {
+    match last.filter(|_| ran <= PAUSE.1) {
+        Some(last) => (last * 2).min(PAUSE.1),
+        None => PAUSE.0,
+    }
+}
 
 /// What the parts are made of, as often as they begin.
 #[derive(Clone)]
@@ -94,7 +108,8 @@ impl Clients {
         Ok(())
     }
 
-    /// Leads whenever it can, until shutdown; ends early only if the part ends by itself.
+    /// Leads whenever it can, until shutdown. A part that ends by itself, which only a panic makes it do, leaves the API server alone: it is
+    /// campaigned for again, after a pause that grows.
     async fn campaign(
         self,
         part: &'static str,
@@ -106,7 +121,9 @@ impl Clients {
             .server
             .client_as(User::named("system:apiserver", &["system:masters"]));
         let recorder = Recorder::spawn(client.clone(), Arc::clone(&self.host.clock), part);
+        let mut pause = None;
         loop {
+            let led_since = OnceLock::new();
             let fence = Fence::default();
             let who = Election {
                 identity: format!("{}_{}", self.host.hostname, uuid::Uuid::new_v4()),
@@ -122,13 +139,22 @@ impl Clients {
                 fence.clone(),
                 self.server.metrics().leading(&election.name),
             );
-            let work = |shutdown| make(&self, &fence, shutdown);
+            let work = |shutdown| {
+                let _ = led_since.set(Instant::now());
+                make(&self, &fence, shutdown)
+            };
             match elector.run(work, DRAIN_DEADLINE / 2, shutdown.clone()).await {
                 Outcome::Lost => tracing::error!(part, "leaderelection lost; waiting to lead again"),
                 Outcome::Stopped => return,
                 Outcome::Failed => {
-                    tracing::error!(part, "ended");
-                    return;
+                    let wait = pause_after(led_since.get().map_or(Duration::ZERO, Instant::elapsed), pause);
+                    tracing::error!(part, ?wait, "ended by itself; it campaigns again after a pause");
+                    pause = Some(wait);
+                    tokio::select! {
+                        biased;
+                        () = shutdown.cancelled() => return,
+                        () = tokio::time::sleep(wait) => {}
+                    }
                 }
             }
         }
@@ -181,6 +207,30 @@ impl Clients {
             seed: self.host.seed,
             metrics: Arc::clone(self.server.metrics()),
             shutdown,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_to_a_bound_and_begin_anew_after_long_work() {
+        let seconds = Duration::from_secs;
+        for (ran, last, pause) in [
+            (0, None, 1),
+            (0, Some(1), 2),
+            (60, Some(2), 4),
+            (5, Some(40), 60),
+            (5, Some(60), 60),
+            (61, Some(60), 1),
+        ] {
+            assert_eq!(
+                pause_after(seconds(ran), last.map(seconds)),
+                seconds(pause),
+                "{ran} {last:?}"
+            );
         }
     }
 }

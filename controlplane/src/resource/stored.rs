@@ -10,6 +10,13 @@ use std::collections::HashMap;
 /// Where all objects are.
 const ROOT: &str = "/registry/";
 
+/// What is taken of ranges, and the resources upstream stores that as, in the core group: its rules of encryption name them so.
+const RANGES: [(&str, &str); 3] = [
+    ("ranges/serviceips", "serviceipallocations"),
+    ("ranges/secondaryserviceips", "serviceipallocations"),
+    ("ranges/servicenodeports", "servicenodeportallocations"),
+];
+
 /// `apiVersion` and `kind`, of the form that is stored.
 pub(crate) type StoredAs = (String, String);
 
@@ -65,6 +72,9 @@ pub(crate) fn resource_of() -> impl Fn(&str) -> Option<(String, String)> {
     let built_in: HashMap<String, (String, String)> = of.collect();
     move |key| {
         let place = key.strip_prefix(ROOT)?;
+        if let Some((_, plural)) = RANGES.iter().find(|(own, _)| *own == place) {
+            return Some((String::new(), (*plural).to_owned()));
+        }
         let (first, rest) = place.split_once('/')?;
         if let Some(found) = built_in.get(first) {
             return Some(found.clone());
@@ -114,7 +124,12 @@ mod tests {
                 Some(("apiextensions.k8s.io", "customresourcedefinitions")),
             ),
             ("/registry/zoo.example/lions/a/leo", Some(("zoo.example", "lions"))),
-            ("/registry/ranges/serviceips", None),
+            ("/registry/ranges/serviceips", Some(("", "serviceipallocations"))),
+            (
+                "/registry/ranges/servicenodeports",
+                Some(("", "servicenodeportallocations")),
+            ),
+            ("/registry/ranges/other", None),
             ("compact_rev_key", None),
         ] {
             let expected = found.map(|(group, plural)| (group.to_owned(), plural.to_owned()));

@@ -23,10 +23,45 @@ const PLURAL: &str = "ipaddresses";
 /// What was noted for a write.
 #[derive(Debug, Default)]
 pub(super) struct Noted {
-    /// Keys of IPAddresses with their revisions.
+    /// Keys of IPAddresses that were made, with their revisions.
     pub(super) addresses: Vec<(String, Revision)>,
+    /// Those of all that were claimed, made or written over: what the Service's write stands on where the store is shared.
+    pub(super) claims: Vec<(String, Revision)>,
     /// Node ports that were claimed: where the store is shared.
     pub(super) ports: BTreeSet<u16>,
+}
+
+/// How an IPAddress was noted: with its key and its revision, if it was written.
+pub(super) enum Note {
+    /// It was not there.
+    Made(String, Revision),
+    /// It was this Service's already, and was written over.
+    Renewed(String, Revision),
+    /// It was there, and nobody else writes.
+    There,
+    /// It is somebody else's.
+    Others,
+}
+
+impl Noted {
+    /// Keeps what was noted; `false` if that was nothing, because it is somebody else's.
+    pub(super) fn keep(&mut self, note: Note) -> bool {
+        match note {
+            Note::Made(key, revision) => {
+                self.claims.push((key.clone(), revision));
+                self.addresses.push((key, revision));
+            }
+            Note::Renewed(key, revision) => self.claims.push((key, revision)),
+            Note::There => {}
+            Note::Others => return false,
+        }
+        true
+    }
+
+    /// Whether the Service's write stands on what is under this key.
+    pub(super) fn is_claim(&self, key: &str) -> bool {
+        self.claims.iter().any(|(claim, _)| claim == key)
+    }
 }
 
 impl Call<'_> {
@@ -40,27 +75,23 @@ impl Call<'_> {
         let mut noted = Noted::default();
         for ip in wanted {
             match self.note(ip, new).await {
-                Ok(made) => noted.addresses.extend(made.flatten()),
+                Ok(note) => drop(noted.keep(note)),
                 Err(error) => tracing::warn!(%ip, %error, "an IPAddress cannot be made now, and will be repaired"),
             }
         }
         noted
     }
 
-    /// Makes one; inside, its key and revision, if it was not there. `None` if it is somebody else's.
-    pub(super) async fn note(
-        &self,
-        ip: IpAddr,
-        service: &Value,
-    ) -> Result<Option<Option<(String, Revision)>>, StoreError> {
+    /// Makes one.
+    pub(super) async fn note(&self, ip: IpAddr, service: &Value) -> Result<Note, StoreError> {
         let resource = self.served.resource(GROUP, PLURAL);
         let kind = self.served.registry().by_resource(GROUP, "v1", PLURAL);
         let (Some(resource), Some(kind)) = (resource, kind) else {
-            return Ok(Some(None));
+            return Ok(Note::There);
         };
         let key = reader::key(&resource.prefix, "", &ip.to_string());
         if !self.is_shared() && resource.window.cached().objects.contains_key(key.as_str()) {
-            return Ok(Some(None));
+            return Ok(Note::There);
         }
         let mut address = address_object(ip, text(service, &["metadata", "namespace"]), object::name(service));
         set(&mut address, &["metadata", "uid"], self.server.uuid());
@@ -72,26 +103,26 @@ impl Call<'_> {
         match self.server.store().put(&key, raw.clone(), Expect::Absent).await {
             Ok(revision) => {
                 resource.window.reach(revision).await?;
-                Ok(Some(Some((key, revision))))
+                Ok(Note::Made(key, revision))
             }
             Err(StoreError::Conflict {
                 current: Some(record), ..
             }) if self.is_shared() => {
                 let held_at = record.modified;
                 if !is_of(&Stored::from(record).tree(), service) {
-                    return Ok(None);
+                    return Ok(Note::Others);
                 }
                 // Left of a Service of this name, or another's claim for it: written over, so that whoever frees what it saw frees
                 // nothing any more.
                 match self.server.store().put(&key, raw, Expect::At(held_at)).await {
-                    Ok(_) => Ok(Some(None)),
-                    Err(StoreError::Conflict { .. }) => Ok(None),
+                    Ok(revision) => Ok(Note::Renewed(key, revision)),
+                    Err(StoreError::Conflict { .. }) => Ok(Note::Others),
                     Err(error) => Err(error),
                 }
             }
             Err(StoreError::Conflict { .. }) => match self.is_shared() {
-                true => Ok(None),
-                false => Ok(Some(None)),
+                true => Ok(Note::Others),
+                false => Ok(Note::There),
             },
             Err(error) => Err(error),
         }
@@ -117,17 +148,21 @@ impl Call<'_> {
         }
     }
 
-    /// Removes the IPAddresses of what `old` held and `new` does not. Readers see them gone when this returns.
+    /// Removes the IPAddresses of what `old`, written at `held_since`, held and `new` does not. Readers see them gone when this returns.
     ///
     /// # Errors
     /// If readers cannot be waited for: the store is closed.
-    pub(super) async fn free_addresses(&self, old: &Value, new: Option<&Value>) -> Result<(), ApiError> {
+    pub(super) async fn free_addresses(
+        &self,
+        (old, held_since): (&Value, Revision),
+        new: Option<&Value>,
+    ) -> Result<(), ApiError> {
         if !object::is_service(&self.kind) {
             return Ok(());
         }
         let keeps = new.map(held_addresses).unwrap_or_default();
         for ip in held_addresses(old).difference(&keeps) {
-            let freed = self.free(*ip, old).await;
+            let freed = self.free(*ip, (old, held_since)).await;
             freed.map_err(|error| store_failed(&error))?;
         }
         let keeps = new.map(held_ports).unwrap_or_default();
@@ -136,7 +171,7 @@ impl Call<'_> {
         Ok(())
     }
 
-    async fn free(&self, ip: IpAddr, service: &Value) -> Result<(), StoreError> {
+    async fn free(&self, ip: IpAddr, (service, held_since): (&Value, Revision)) -> Result<(), StoreError> {
         let Some(resource) = self.served.resource(GROUP, PLURAL) else {
             return Ok(());
         };
@@ -148,7 +183,10 @@ impl Call<'_> {
         let Some(stored) = snapshot.objects.get(key.as_str()).map(Arc::clone) else {
             return Ok(());
         };
-        if !is_of(&stored.tree(), service) {
+        // What a Service holds was claimed before it was written: a later write of the IPAddress is another server's claim for a Service
+        // that is made anew under this name. Should nobody hold it in the end, the repair removes it.
+        let is_claimed_anew = self.is_shared() && stored.revision > held_since;
+        if is_claimed_anew || !is_of(&stored.tree(), service) {
             return Ok(());
         }
         match self.server.store().delete(&key, stored.revision).await {

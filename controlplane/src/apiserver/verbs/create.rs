@@ -208,11 +208,16 @@ async fn store(call: &Call<'_>, mut object: Value, owners: Option<&str>, dry_run
     }
     let key = call.key(name);
     let is_there = call.window.cached().objects.contains_key(key.as_str());
-    let putting = call.put_new(&key, name, raw.clone());
+    let put = async |noted: &addresses::Noted| call.put_new(&key, &object, raw.clone(), noted).await;
+    let unclaimed = addresses::Noted::default();
     let (noted, put) = match (is_there, call.is_shared()) {
-        (true, _) => (addresses::Noted::default(), putting.await),
-        (false, true) => (call.claim(&object, None).await?, putting.await),
-        (false, false) => futures::join!(call.note_addresses(&object, None), putting),
+        (true, _) => (addresses::Noted::default(), put(&unclaimed).await),
+        (false, true) => {
+            let noted = call.claim(&object, None).await?;
+            let done = put(&noted).await;
+            (noted, done)
+        }
+        (false, false) => futures::join!(call.note_addresses(&object, None), put(&unclaimed)),
     };
     match put {
         Ok(revision) => Ok(Answer::Stored {

@@ -216,7 +216,7 @@ async fn remove_now(call: &Call<'_>, name: &str, options: &Options) -> Result<(A
         }
         match perform(call, &stored, step).await? {
             Performed::Removed(revision) => {
-                call.free_addresses(&old, None).await?;
+                call.free_addresses((&old, stored.revision), None).await?;
                 return Ok((removed(call, &stored, &old, revision), Some(revision)));
             }
             Performed::Kept(kept) => {

@@ -61,13 +61,20 @@ impl Call<'_> {
         self.seen_in("", "namespaces", self.namespace)
     }
 
-    /// Stores a new object; where others write too, only if its namespace and its definition are still as they let it in.
-    pub(super) async fn put_new(&self, key: &str, name: &str, raw: Bytes) -> Result<Revision, NotPut> {
+    /// Stores a new object; where others write too, only if its namespace and its definition are still as they let it in, and what was
+    /// claimed for it is so still.
+    pub(super) async fn put_new(
+        &self,
+        key: &str,
+        object: &Value,
+        raw: Bytes,
+        noted: &Noted,
+    ) -> Result<Revision, NotPut> {
         let store = self.server.store();
         let mut behind: Option<StoreError> = None;
         for _ in 0..CONTENTIONS {
             let unchanged = match self.is_shared() {
-                true => self.judged_by(name)?,
+                true => self.judged_by(object::name(object), noted)?,
                 false => Unchanged::new(),
             };
             let put = match unchanged.is_empty() {
@@ -76,6 +83,9 @@ impl Call<'_> {
             };
             match put {
                 Ok(revision) => return Ok(revision),
+                Err(StoreError::Conflict { key: other, .. }) if noted.is_claim(&other) => {
+                    return Err(claim_lost(object, &other).into());
+                }
                 Err(StoreError::Conflict { key: other, current }) if unchanged.iter().any(|(key, _)| *key == other) => {
                     behind = Some(StoreError::Conflict { key: other, current });
                     self.caught_up().await?;
@@ -93,23 +103,25 @@ impl Call<'_> {
     }
 
     /// What must not change until the new object is stored, which it admits as it is seen now.
-    fn judged_by(&self, name: &str) -> Result<Unchanged, ApiError> {
-        let mut unchanged = Unchanged::new();
+    fn judged_by(&self, name: &str, noted: &Noted) -> Result<Unchanged, ApiError> {
+        let mut unchanged = noted.claims.clone();
         let of = |stored: &Stored| (stored.key.to_string(), stored.revision);
-        if let Some(namespace) = self.namespace_seen().filter(|_| !self.namespace.is_empty()) {
+        if !self.namespace.is_empty() {
+            let namespace = self.namespace_seen();
             let attributes = self.attributes(super::Operation::Create, name, false);
-            admission::still_admits(&attributes, &namespace.value())?;
-            unchanged.push(of(&namespace));
+            admission::still_admits(&attributes, namespace.as_ref().map(|seen| seen.value()).as_deref())?;
+            unchanged.extend(namespace.as_deref().map(of));
         }
         if self.kind.structural.is_some() {
-            let name = format!("{}.{}", self.kind.plural, self.kind.group);
-            let definition = self.seen_in("apiextensions.k8s.io", "customresourcedefinitions", &name);
-            if let Some(definition) = definition {
-                if !at(&definition.value(), &["metadata", "deletionTimestamp"]).is_null() {
-                    return Err(super::definition_ends());
-                }
-                unchanged.push(of(&definition));
+            let own = format!("{}.{}", self.kind.plural, self.kind.group);
+            let definition = self.seen_in("apiextensions.k8s.io", "customresourcedefinitions", &own);
+            let Some(definition) = definition else {
+                return Err(self.not_found(name));
+            };
+            if !at(&definition.value(), &["metadata", "deletionTimestamp"]).is_null() {
+                return Err(super::definition_ends());
             }
+            unchanged.push(of(&definition));
         }
         Ok(unchanged)
     }
@@ -135,9 +147,9 @@ impl Call<'_> {
     async fn claim_all(&self, new: &Value, old: Option<&Value>, noted: &mut Noted) -> Result<(), Unwritten> {
         let had = old.map(held_addresses).unwrap_or_default();
         for ip in held_addresses(new).difference(&had) {
-            match self.note(*ip, new).await.map_err(|error| Unwritten::by_store(&error))? {
-                Some(made) => noted.addresses.extend(made),
-                None => return Err(contended(new, address_taken(new, &ip.to_string())).into()),
+            let note = self.note(*ip, new).await.map_err(|error| Unwritten::by_store(&error))?;
+            if !noted.keep(note) {
+                return Err(contended(new, address_taken(new, &ip.to_string())).into());
             }
         }
         let had = old.map(held_ports).unwrap_or_default();
@@ -171,6 +183,12 @@ impl Call<'_> {
             tracing::warn!(?ports, %error, "node ports that are free stay marked until that is repaired");
         }
     }
+}
+
+/// Another wrote over, or removed, the IPAddress that was claimed.
+pub(super) fn claim_lost(service: &Value, key: &str) -> ApiError {
+    let ip = key.rsplit('/').next().unwrap_or_default();
+    contended(service, address_taken(service, ip))
 }
 
 fn contended(service: &Value, why: FieldError) -> ApiError {

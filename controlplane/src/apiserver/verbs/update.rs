@@ -342,20 +342,34 @@ async fn store(
             _ => addresses::Noted::default(),
         }
     };
-    let writing = async {
+    let writing = async |claims: &[(String, Revision)]| {
+        let expect = Expect::At(stored.revision);
         match is_deletion {
             true => store.delete(&stored.key, stored.revision).await,
+            false if !claims.is_empty() => store.put_if(&stored.key, raw.clone(), expect, claims).await,
             false if frees_space => store.put_for_deletion(&stored.key, raw.clone(), stored.revision).await,
-            false => store.put(&stored.key, raw.clone(), Expect::At(stored.revision)).await,
+            false => store.put(&stored.key, raw.clone(), expect).await,
         }
     };
     let (noted, outcome) = match (&old, call.is_shared() && !is_deletion) {
-        (Some(old), true) => (call.claim(&new, Some(old)).await?, writing.await),
-        _ => futures::join!(noting, writing),
+        (Some(old), true) => {
+            let noted = call.claim(&new, Some(old)).await?;
+            let done = writing(&noted.claims).await;
+            (noted, done)
+        }
+        _ => futures::join!(noting, writing(&[])),
     };
     match (&outcome, &old) {
-        (Ok(_), Some(old)) => call.free_addresses(old, (!is_deletion).then_some(&new)).await?,
+        (Ok(_), Some(old)) => {
+            call.free_addresses((old, stored.revision), (!is_deletion).then_some(&new))
+                .await?
+        }
         (Ok(_), None) => {}
+        (Err(StoreError::Conflict { key, .. }), _) if noted.is_claim(key) => {
+            let why = shared::claim_lost(&new, key);
+            call.forget_addresses(noted, None).await;
+            return Err(why.into());
+        }
         (Err(StoreError::Conflict { current, .. }), _) => {
             let holder = current.as_ref().map(|record| Stored::from(record.clone()).tree());
             call.forget_addresses(noted, holder.as_ref()).await;

@@ -25,13 +25,17 @@ pub fn taken_ports(stored: &[u8]) -> Result<BTreeSet<u16>, String> {
     Ok(bits(first, &data))
 }
 
-/// The bytes to store: of upstream's range, and of as much more as the ports need (`--service-node-port-range`).
-pub fn range_allocation(taken: &BTreeSet<u16>) -> Vec<u8> {
+/// Tells one write of the record from another of the same ports.
+const WRITE: &str = "skiff/write";
+
+/// The bytes to store: of upstream's range, and of as much more as the ports need (`--service-node-port-range`). No two writes may have the
+/// same `nonce`: a writer that lost its answer knows its own write by it.
+pub fn range_allocation(taken: &BTreeSet<u16>, nonce: &str) -> Vec<u8> {
     let NodePorts { first, last } = NodePorts::default();
     let first = taken.first().map_or(first, |port| first.min(*port));
     let last = taken.last().map_or(last, |port| last.max(*port));
     let stored = json!({
-        "kind": "RangeAllocation", "apiVersion": "v1", "metadata": {},
+        "kind": "RangeAllocation", "apiVersion": "v1", "metadata": {"annotations": {WRITE: nonce}},
         "range": format!("{first}-{last}"), "data": STANDARD.encode(bytes(first, taken)),
     });
     stored.to_string().into_bytes()
@@ -132,10 +136,12 @@ mod tests {
             vec![1, 443, 30_001, 65_535],
         ] {
             let ports = BTreeSet::from_iter(ports);
-            assert_eq!(taken_ports(&range_allocation(&ports)), Ok(ports));
+            assert_eq!(taken_ports(&range_allocation(&ports, "n")), Ok(ports));
         }
         // Ports 30000 and 30009: 0b10_0000_0001, the most significant byte first.
-        let stored: Value = serde_json::from_slice(&range_allocation(&BTreeSet::from([30_000, 30_009]))).unwrap();
+        let ports = BTreeSet::from([30_000, 30_009]);
+        let stored: Value = serde_json::from_slice(&range_allocation(&ports, "n")).unwrap();
+        assert_ne!(range_allocation(&ports, "n"), range_allocation(&ports, "m"));
         assert_eq!(stored["range"], "30000-32767");
         assert_eq!(STANDARD.decode(stored["data"].as_str().unwrap()).unwrap(), [2, 1]);
     }

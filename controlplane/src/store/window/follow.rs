@@ -5,7 +5,8 @@
 use super::interest::{Asked, read_of};
 use super::{ResourceWindow, Resources, Selectable, Shared, Stored};
 use crate::store::{Change, Record, Revision, Step, Steps, Store, StoreError};
-use futures::stream::StreamExt;
+use futures::FutureExt;
+use futures::stream::{Fuse, StreamExt};
 use imbl::OrdMap;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::Ordering;
@@ -21,22 +22,22 @@ const SWEEP: Duration = Duration::from_secs(30);
 const FORGET_BYTES: usize = 256 << 10;
 /// Pause before a store that could not be read is read again: the first, and the longest.
 const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
-/// Steps that become visible together, at most.
-const TOGETHER: usize = 64;
+/// How many changes are enough to become visible: what is more waits for the next time the lock is taken, but for the rest of their step.
+const TOGETHER: usize = 256;
 
 /// Applies the store's changes until the store is closed, and forgets what is older than [`KEEP`].
 pub(super) async fn follow(store: Arc<dyn Store>, shared: Arc<Shared>, steps: Steps, start: Revision) {
-    let mut steps = steps.ready_chunks(TOGETHER);
+    let mut steps = steps.fuse();
     let mut marks: VecDeque<(Instant, Revision)> = VecDeque::from([(Instant::now(), start)]);
     let mut sweep = tokio::time::interval(SWEEP);
     sweep.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             biased;
-            batch = steps.next() => {
-                let Some(ended) = take(&shared, batch) else { continue };
+            first = steps.next() => {
+                let Some(ended) = take(&shared, gathered(&mut steps, first)) else { continue };
                 match resume(&store, &shared, ended).await {
-                    Some(resumed) => steps = resumed.ready_chunks(TOGETHER),
+                    Some(resumed) => steps = resumed.fuse(),
                     None => return,
                 }
             },
@@ -60,6 +61,21 @@ pub(super) async fn follow(store: Arc<dyn Store>, shared: Arc<Shared>, steps: St
 
 /// Why the steps have ended: what the last of them said, if anything.
 type Ended = Option<StoreError>;
+
+/// What there is already after the first, until that is enough; `None` if the first was the end.
+fn gathered(steps: &mut Fuse<Steps>, first: Option<Result<Step, StoreError>>) -> Option<Vec<Result<Step, StoreError>>> {
+    let changes = |step: &Result<Step, StoreError>| step.as_ref().map_or(TOGETHER, |step| step.changes.len().max(1));
+    let first = first?;
+    let mut enough = changes(&first);
+    let mut gathered = vec![first];
+    while enough < TOGETHER
+        && let Some(Some(step)) = steps.next().now_or_never()
+    {
+        enough += changes(&step);
+        gathered.push(step);
+    }
+    Some(gathered)
+}
 
 /// Makes steps visible; tells if they have ended.
 fn take(shared: &Shared, steps: Option<Vec<Result<Step, StoreError>>>) -> Option<Ended> {
@@ -269,4 +285,49 @@ fn replace(shared: &Shared, revision: Revision, records: Vec<Record>) {
     }
     shared.oldest.send_replace(revision);
     shared.applied.send_replace(revision);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+
+    fn step(revision: Revision, changes: usize) -> Result<Step, StoreError> {
+        let change = Change {
+            key: Arc::from("/registry/pods/a/b"),
+            revision,
+            value: Some(Bytes::from_static(b"{}")),
+            created: false,
+        };
+        Ok(Step {
+            revision,
+            changes: vec![change; changes],
+        })
+    }
+
+    /// How many steps are taken at a time.
+    async fn taken(all: Vec<Result<Step, StoreError>>) -> Vec<usize> {
+        let steps: Steps = futures::stream::iter(all).boxed();
+        let mut steps = steps.fuse();
+        let mut taken = Vec::new();
+        loop {
+            let first = steps.next().await;
+            let Some(batch) = gathered(&mut steps, first) else {
+                return taken;
+            };
+            taken.push(batch.len());
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_taken_at_a_time_is_counted_in_changes() {
+        assert_eq!(taken((1..=5).map(|at| step(at, 100)).collect()).await, [3, 2]);
+        assert_eq!(taken(vec![step(1, 1), step(2, 1000), step(3, 1)]).await, [2, 1]);
+        let single = TOGETHER as u64 + 2;
+        assert_eq!(taken((1..=single).map(|at| step(at, 1)).collect()).await, [TOGETHER, 2]);
+        // Steps without changes cost a turn, too; an error is the last that is taken.
+        assert_eq!(taken((1..=single).map(|at| step(at, 0)).collect()).await, [TOGETHER, 2]);
+        assert_eq!(taken(vec![step(1, 1), Err(StoreError::Closed)]).await, [2]);
+        assert!(taken(Vec::new()).await.is_empty());
+    }
 }

@@ -9,15 +9,20 @@ use async_trait::async_trait;
 use futures::future::join_all;
 use futures::{FutureExt, StreamExt};
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
 
 const SERVICES: &str = "/api/v1/namespaces/a/services";
 
+const ADDRESSES: &str = "/registry/ipaddresses/";
+
 /// A shared store whose followers see nothing new while it is told so.
 struct Delayed {
     memory: Arc<Memory>,
     flows: watch::Sender<bool>,
+    /// The next IPAddress that is made here is removed by somebody else at once.
+    robs: AtomicBool,
 }
 
 impl Delayed {
@@ -25,6 +30,7 @@ impl Delayed {
         Arc::new(Self {
             memory: Arc::clone(memory),
             flows: watch::Sender::new(true),
+            robs: AtomicBool::new(false),
         })
     }
 }
@@ -32,7 +38,11 @@ impl Delayed {
 #[async_trait]
 impl Store for Delayed {
     async fn put(&self, key: &str, value: Bytes, expect: Expect) -> Result<Revision, StoreError> {
-        self.memory.put(key, value, expect).await
+        let made = self.memory.put(key, value, expect).await?;
+        if key.starts_with(ADDRESSES) && self.robs.swap(false, Ordering::Relaxed) {
+            self.memory.delete(key, made).await?;
+        }
+        Ok(made)
     }
 
     async fn put_if(
@@ -261,4 +271,88 @@ async fn nothing_is_made_of_a_definition_that_ends_at_another_server() {
     let refused = behind(&delayed, post(&second, LIONS, &lion("late", &json!({"name": "late"})))).await;
     assert_eq!(refused.code, 403, "{}", refused.body);
     assert!(get(&first, &format!("{LIONS}/late")).await.code == 404);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_made_in_a_namespace_that_is_gone_at_another_server() {
+    let ([first, second], delayed) = two().await;
+    get(&second, "/api/v1/namespaces/a").await;
+    delayed.flows.send_replace(false);
+    remove(&first, "/registry/namespaces/a").await;
+    let refused = behind(&delayed, post(&second, MAPS, &config_map("m", json!({})))).await;
+    assert_eq!(refused.code, 404, "{}", refused.body);
+    let (_, left) = first.store().range("/registry/configmaps/a/").await.unwrap();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_made_of_a_definition_that_is_gone_at_another_server() {
+    let ([first, second], delayed) = two().await;
+    define(&first, &definition()).await;
+    for _ in 0..200 {
+        if get(&second, LIONS).await.code == 200 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    delayed.flows.send_replace(false);
+    let definition = "/registry/apiextensions.k8s.io/customresourcedefinitions/lions.zoo.example";
+    remove(&first, definition).await;
+    let refused = behind(&delayed, post(&second, LIONS, &lion("late", &json!({"name": "late"})))).await;
+    assert_eq!(refused.code, 404, "{}", refused.body);
+    let (_, left) = first.store().range("/registry/zoo.example/").await.unwrap();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+/// Removes what is under a key, as the last step of its deletion does.
+async fn remove(server: &ApiServer, key: &str) {
+    let (_, records) = server.store().range(key).await.unwrap();
+    let record = records.iter().find(|record| *record.key == *key).unwrap();
+    server.store().delete(key, record.modified).await.unwrap();
+}
+
+async fn address_of(server: &ApiServer, ip: &str) -> Option<Record> {
+    let (_, records) = server.store().range(&format!("{ADDRESSES}{ip}")).await.unwrap();
+    records.into_iter().next()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_services_end_leaves_what_was_claimed_under_its_name_since() {
+    let ([first, _], _) = two().await;
+    for is_claimed in [false, true] {
+        let asked = service("s", json!({"clusterIP": "10.96.0.77"}));
+        let made = post(&first, SERVICES, &asked).await;
+        assert_eq!(made.code, 201, "{}", made.body);
+        if is_claimed {
+            let held = address_of(&first, "10.96.0.77").await.unwrap();
+            let claim = first.store().put(&held.key, held.value, Expect::At(held.modified));
+            claim.await.unwrap();
+        }
+        let gone = delete(&first, &format!("{SERVICES}/s")).await;
+        assert_eq!(gone.code, 200, "{}", gone.body);
+        assert_eq!(address_of(&first, "10.96.0.77").await.is_some(), is_claimed);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_is_written_only_while_its_addresses_are_still_claimed() {
+    let ([_, second], delayed) = two().await;
+    let asked = json!({"clusterIP": "10.96.0.77"});
+    delayed.robs.store(true, Ordering::Relaxed);
+    let made = post(&second, SERVICES, &service("s", asked.clone())).await;
+    assert_eq!(made.code, 201, "{}", made.body);
+    assert!(!delayed.robs.load(Ordering::Relaxed));
+    assert!(address_of(&second, "10.96.0.77").await.is_some());
+    assert_eq!(marked(&second).await, BTreeSet::from([held(&made).1]));
+    // Also where one comes to a Service that is there.
+    let named = json!({"metadata": {"name": "t"}, "spec": {"type": "ExternalName", "externalName": "a.example"}});
+    assert_eq!(post(&second, SERVICES, &named).await.code, 201);
+    delayed.robs.store(true, Ordering::Relaxed);
+    let wish = json!({"spec": {
+        "type": "ClusterIP", "externalName": null, "clusterIP": "10.96.0.78", "ports": [{"port": 80}],
+    }});
+    let changed = patch(&second, &format!("{SERVICES}/t"), "merge", &wish).await;
+    assert_eq!(changed.code, 200, "{}", changed.body);
+    assert!(!delayed.robs.load(Ordering::Relaxed));
+    assert!(address_of(&second, "10.96.0.78").await.is_some());
 }
