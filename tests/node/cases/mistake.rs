@@ -298,7 +298,7 @@ pub(crate) fn controlplane_refuses(cluster: &Cluster) -> anyhow::Result<()> {
                 "--etcd-servers",
                 "https://127.0.0.1:2379",
             ],
-            "etcd-servers",
+            "etcd-cafile",
         ),
         (
             vec!["--data-dir", &fresh, "--secure-port", "7443", "--no-such-flag"],
