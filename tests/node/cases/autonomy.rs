@@ -87,9 +87,9 @@ pub(crate) fn rebooted_alone(cluster: &Cluster) -> anyhow::Result<()> {
 fn alone(cluster: &Cluster, kubelet: Background) -> anyhow::Result<()> {
     cluster.apply(POD)?;
     cluster.kubectl(&["wait", "--for=condition=Ready", "--timeout=60s", "pod/kept"])?;
-    wait::until(60, "pod, secrets and token are kept", || {
-        let kept = ["pod-", "object-", "token-"].map(|prefix| kept(cluster, prefix));
-        ensure!(kept[0] == 1 && kept[1] >= 1 && kept[2] == 1, "{kept:?}");
+    wait::until(60, "pod, secrets, token and services are kept", || {
+        let kept = ["pod-", "object-", "token-", "services-"].map(|prefix| kept(cluster, prefix));
+        ensure!(kept[0] == 1 && kept[1] >= 1 && kept[2] == 1 && kept[3] >= 1, "{kept:?}");
         Ok(())
     })?;
     drop(kubelet);
