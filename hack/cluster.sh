@@ -184,7 +184,7 @@ start_controlplane() {
     put "$DATA/run/controlplane.flags" controlplane <<<"${flags[*]}"
     restart_if_changed controlplane
     start controlplane "$DATA/bin/controlplane" --data-dir "$DATA/controlplane" --bind-address 0.0.0.0 --secure-port "$API_PORT" \
-        --service-cluster-ip-range "$SERVICE_CIDR" --cluster-cidr "$POD_CIDR" "${flags[@]}"
+        --service-cluster-ip-range "$SERVICE_RANGES" --cluster-cidr "$POD_RANGES" "${flags[@]}"
     wait_for 60 controlplane "the API server does not become ready on port $API_PORT" api_ready
 }
 

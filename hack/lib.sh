@@ -11,13 +11,18 @@ DATA=${SKIFF_DATA:-$ROOT/.data}
 case $DATA in /*) ;; *) DATA=$PWD/$DATA ;; esac
 
 # Settings of a cluster: the environment's when it is started first, then those it was started with (kept in DATA).
-SETTINGS=(NODE API_PORT KUBELET_PORT HEALTHZ_PORT MIRROR_PORT POD_CIDR SERVICE_CIDR CGROUP NODE_CIDR CONTROL_PLANES PLANE_CIDR ETCD_PORT)
+SETTINGS=(NODE API_PORT KUBELET_PORT HEALTHZ_PORT MIRROR_PORT POD_CIDR SERVICE_CIDR CGROUP NODE_CIDR CONTROL_PLANES PLANE_CIDR ETCD_PORT
+    DUAL_STACK POD_CIDR6 SERVICE_CIDR6 NODE_CIDR6)
 # Those that a running cluster may be given anew.
 CHANGEABLE_SETTINGS=(MAX_PODS NODES POD_NETWORK)
 load_settings() {
     local name variable
     # shellcheck disable=SC1091
-    if [[ -f $DATA/settings ]]; then . "$DATA/settings"; fi
+    if [[ -f $DATA/settings ]]; then
+        . "$DATA/settings"
+        # Made before there was this setting.
+        DUAL_STACK=${DUAL_STACK:-0}
+    fi
     NODE=${NODE:-${SKIFF_NODE:-$(hostname | tr '[:upper:]' '[:lower:]')}}
     API_PORT=${API_PORT:-${SKIFF_API_PORT:-6443}}
     KUBELET_PORT=${KUBELET_PORT:-${SKIFF_KUBELET_PORT:-10250}}
@@ -30,6 +35,10 @@ load_settings() {
     CONTROL_PLANES=${CONTROL_PLANES:-${SKIFF_CONTROL_PLANES:-1}}
     PLANE_CIDR=${PLANE_CIDR:-${SKIFF_PLANE_CIDR:-192.168.98.0/24}}
     ETCD_PORT=${ETCD_PORT:-${SKIFF_ETCD_PORT:-23790}}
+    DUAL_STACK=${DUAL_STACK:-${SKIFF_DUAL_STACK:-0}}
+    POD_CIDR6=${POD_CIDR6:-${SKIFF_POD_CIDR6:-fd00:10:244::/56}}
+    SERVICE_CIDR6=${SERVICE_CIDR6:-${SKIFF_SERVICE_CIDR6:-fd00:10:96::/112}}
+    NODE_CIDR6=${NODE_CIDR6:-${SKIFF_NODE_CIDR6:-fd00:10:97::/64}}
     MAX_PODS=${SKIFF_MAX_PODS:-${MAX_PODS:-110}}
     NODES=${SKIFF_NODES:-${NODES:-1}}
     POD_NETWORK=${SKIFF_POD_NETWORK:-${POD_NETWORK:-vxlan}}
@@ -39,6 +48,9 @@ load_settings() {
             die "$variable=${!variable}, but the cluster in $DATA was made with ${!name}: hack/down --purge first"
         fi
     done
+    # What both control plane and kubelets are told.
+    POD_RANGES=$POD_CIDR SERVICE_RANGES=$SERVICE_CIDR
+    if ((DUAL_STACK)); then POD_RANGES+=,$POD_CIDR6 SERVICE_RANGES+=,$SERVICE_CIDR6; fi
     # Of several the way to all, not to the first.
     if ((CONTROL_PLANES > 1)); then ADMIN_KUBECONFIG=$DATA/admin.kubeconfig; fi
 }

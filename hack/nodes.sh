@@ -13,6 +13,8 @@ NODE_TABLE=skiff_nodes_$CLUSTER_ID
 node_link() { echo "sk${CLUSTER_ID}n$1"; }
 # node_address NUMBER: its address on the bridge; the first node's is the bridge's own.
 node_address() { echo "${NODE_CIDR%.0/24}.$1"; }
+# node_address6 NUMBER: and that of the other family, of a dual-stack cluster.
+node_address6() { echo "${NODE_CIDR6%/64}$1"; }
 # node_numbers: the further nodes there are, or were when something went wrong.
 node_numbers() {
     local directory
@@ -26,6 +28,8 @@ node_numbers() {
 check_nodes() {
     if [[ ! $NODES =~ ^[1-9][0-9]?$ ]] || ((NODES > NODES_MAX)); then die "--nodes $NODES: must be a number from 1 to $NODES_MAX"; fi
     [[ $NODE_CIDR =~ ^[0-9]+\.[0-9]+\.[0-9]+\.0/24$ ]] || die "SKIFF_NODE_CIDR=$NODE_CIDR: must be like 192.168.97.0/24"
+    [[ $DUAL_STACK = [01] ]] || die "SKIFF_DUAL_STACK=$DUAL_STACK: must be 0 or 1"
+    [[ $NODE_CIDR6 =~ ^[0-9a-f:]+::/64$ ]] || die "SKIFF_NODE_CIDR6=$NODE_CIDR6: must be like fd00:10:97::/64"
     case $POD_NETWORK in
     vxlan | host-gw | none) ;;
     *) die "SKIFF_POD_NETWORK=$POD_NETWORK: must be vxlan, host-gw or none" ;;
@@ -38,9 +42,12 @@ choose_node() {
     N_NUMBER=$1
     ENTER=()
     # What the kubelet is told of the network of several nodes.
-    NETWORK_FLAGS=(--service-proxy --cluster-dns-responder --network-policies "--cluster-cidr=$POD_CIDR")
+    NETWORK_FLAGS=(--service-proxy --cluster-dns-responder --network-policies "--cluster-cidr=$POD_RANGES")
     if ((NODES > 1)); then
-        NETWORK_FLAGS+=("--node-ip=$(node_address "$1")")
+        local addresses
+        addresses=$(node_address "$1")
+        if ((DUAL_STACK)); then addresses+=,$(node_address6 "$1"); fi
+        NETWORK_FLAGS+=("--node-ip=$addresses")
         if [[ $POD_NETWORK != none ]]; then NETWORK_FLAGS+=("--pod-network-backend=$POD_NETWORK"); fi
     fi
     if (($1 == 1)); then
@@ -51,6 +58,47 @@ choose_node() {
     fi
     N_SOCKET=$N_DATA/run/containerd.sock
     ((${#N_SOCKET} < 100)) || die "$N_SOCKET is too long for a Unix socket: set SKIFF_DATA to a shorter path"
+}
+
+# switches_kept: where it is noted how switches of the machine stood that a cluster's network turns. Clusters of one machine
+# share them, and a network namespace has its own.
+switches_kept() { echo "/run/skiff-switches-$(stat -Lc %i /proc/self/ns/net)"; }
+
+# keep_switches: who comes first notes how they stand. Then nothing is lost when they are turned: a machine that forwards takes
+# its routers' advertisements no more, unless it is told to.
+keep_switches() {
+    local kept file words link
+    kept=$(switches_kept)
+    mkdir -p "$kept/clusters"
+    if [[ ! -e $kept/before ]]; then
+        for file in /proc/sys/net/ipv4/ip_forward /proc/sys/net/ipv4/conf/all/accept_redirects \
+            /proc/sys/net/ipv4/conf/*/forwarding /proc/sys/net/ipv6/conf/*/{forwarding,accept_ra}; do
+            if [[ -r $file ]]; then echo "$file $(<"$file")"; fi
+        done >"$kept/before.new"
+        mv "$kept/before.new" "$kept/before"
+    fi
+    : >"$kept/clusters/$CLUSTER_ID"
+    while read -r words; do
+        [[ $words =~ \ dev\ ([^ ]+) ]] || continue
+        link=/proc/sys/net/ipv6/conf/${BASH_REMATCH[1]}/accept_ra
+        if [[ -w $link && $(<"$link") = 1 ]]; then echo 2 >"$link"; fi
+    done < <(ip -6 -o route show default proto ra 2>/dev/null)
+}
+
+# give_back_switches: who goes last puts them back as they stood.
+give_back_switches() {
+    local kept file value
+    kept=$(switches_kept)
+    [[ -e $kept/clusters/$CLUSTER_ID ]] || return 0
+    rm -f "$kept/clusters/$CLUSTER_ID"
+    rmdir "$kept/clusters" 2>/dev/null || return 0
+    # Twice: the switches of all turn those of each.
+    for _ in 1 2; do
+        while read -r file value; do
+            [[ ! -w $file || $(<"$file") = "$value" ]] || echo "$value" >"$file" || say "$file is not $value again"
+        done <"$kept/before"
+    done
+    rm -rf "$kept"
 }
 
 # start_bridge: the wire between the nodes, and their way out.
@@ -69,6 +117,19 @@ table ip $NODE_TABLE {
     chain postrouting {
         type nat hook postrouting priority srcnat
         ip saddr $NODE_CIDR ip daddr != { $NODE_CIDR, $POD_CIDR } masquerade
+    }
+}
+EOF
+    ((DUAL_STACK)) || return 0
+    ip address replace "$(node_address6 1)/64" dev "$BRIDGE" nodad
+    echo 1 >/proc/sys/net/ipv6/conf/all/forwarding
+    nft -f - <<EOF
+table ip6 $NODE_TABLE
+delete table ip6 $NODE_TABLE
+table ip6 $NODE_TABLE {
+    chain postrouting {
+        type nat hook postrouting priority srcnat
+        ip6 saddr $NODE_CIDR6 ip6 daddr != { $NODE_CIDR6, $POD_CIDR6 } masquerade
     }
 }
 EOF
@@ -107,6 +168,9 @@ start_node_namespace() {
     "${ENTER[@]}" ip address replace "$(node_address "$N_NUMBER")/24" dev eth0
     "${ENTER[@]}" ip link set eth0 up
     "${ENTER[@]}" ip route replace default via "$(node_address 1)"
+    ((DUAL_STACK)) || return 0
+    "${ENTER[@]}" ip address replace "$(node_address6 "$N_NUMBER")/64" dev eth0 nodad
+    "${ENTER[@]}" ip route replace default via "$(node_address6 1)"
 }
 
 # holders: pids of our processes that hold a node's namespaces.
@@ -155,6 +219,7 @@ remove_bridge() {
     local device
     ip -o link show "$BRIDGE" >/dev/null 2>&1 || return 0
     nft delete table ip "$NODE_TABLE" 2>/dev/null || true
+    nft delete table ip6 "$NODE_TABLE" 2>/dev/null || true
     for device in flannel.1 flannel-v6.1; do
         if ip -o link show "$device" 2>/dev/null | grep -q 'alias skiff pod network'; then ip link delete "$device" || true; fi
     done

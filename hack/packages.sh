@@ -118,6 +118,22 @@ download_into() (
     apt-get -o APT::Sandbox::User=root download -qq "$@"
 )
 
+# need_unpacked PACKAGE PROGRAM: a program whose package would start a service of its own: unpacked beside what is built, and not installed
+# (the libraries it needs are), unless the machine has the program.
+need_unpacked() {
+    local package=$1 program=$2 directory=$TARGET/$1 libraries
+    type -P "$program" >/dev/null && return 0
+    if [[ ! -f $directory/.unpacked ]]; then
+        apt_lists
+        mapfile -t libraries < <(apt-cache depends "$package" | sed -n 's/^  Depends: \(lib[^ ]*\)$/\1/p')
+        install_packages "${libraries[@]}"
+        download_packages "$directory" "$package"
+        dpkg-deb -x "$directory/$package"_*.deb "$directory"
+        touch "$directory/.unpacked"
+    fi
+    export PATH=$PATH:$directory/usr/bin:$directory/usr/sbin
+}
+
 # debian_source: where this machine's own packages come from: a mirror's URI and the release's name.
 debian_source() {
     local codename

@@ -72,7 +72,7 @@ start_plane() {
     if ((number > 1)); then share_keys "$directory"; fi
     restart_if_changed "$name"
     start "$name" "$DATA/bin/controlplane" --data-dir "$directory" --bind-address "$(plane_address "$number")" --secure-port "$API_PORT" \
-        --service-cluster-ip-range "$SERVICE_CIDR" --cluster-cidr "$POD_CIDR" --etcd-servers "$(etcd_servers)"
+        --service-cluster-ip-range "$SERVICE_RANGES" --cluster-cidr "$POD_RANGES" --etcd-servers "$(etcd_servers)"
     wait_for 60 "$name" "control plane $number does not become ready" plane_ready "$number"
 }
 
@@ -106,7 +106,8 @@ EOF
 
 start_control_planes() {
     local number
-    install_packages etcd-server haproxy
+    need_unpacked etcd-server etcd
+    need_unpacked haproxy haproxy
     start_planes_link
     start_etcd
     for ((number = 1; number <= CONTROL_PLANES; number++)); do start_plane "$number"; done

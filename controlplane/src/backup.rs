@@ -138,6 +138,8 @@ pub struct Backup<R> {
     /// What it says of itself.
     pub header: Header,
     count: u64,
+    /// Whether nothing may follow it.
+    is_alone: bool,
 }
 
 impl<R: Read> Backup<R> {
@@ -153,7 +155,24 @@ impl<R: Read> Backup<R> {
         }
         let header = from.take_sized(HEADER_MAX)?;
         let header = serde_json::from_slice(&header).map_err(|_| BackupError::Damaged("the header is none"))?;
-        Ok(Self { from, header, count: 0 })
+        Ok(Self {
+            from,
+            header,
+            count: 0,
+            is_alone: true,
+        })
+    }
+
+    /// As [`Backup::open`], of a backup that others may follow or that somebody still talks to.
+    ///
+    /// # Errors
+    /// It is no backup.
+    pub fn open_within(from: R) -> Result<Self, BackupError> {
+        let backup = Self::open(from)?;
+        Ok(Self {
+            is_alone: false,
+            ..backup
+        })
     }
 
     /// The next record; nothing at the end, if all before it is as it was written.
@@ -176,6 +195,9 @@ impl<R: Read> Backup<R> {
                 if *sum != told || count != self.count {
                     return Err(BackupError::Damaged("its checksum is another"));
                 }
+                if !self.is_alone {
+                    return Ok(None);
+                }
                 match self.from.inner.read(&mut [0]) {
                     Ok(0) => Ok(None),
                     Ok(_) => Err(BackupError::Damaged("something follows its end")),
@@ -184,6 +206,11 @@ impl<R: Read> Backup<R> {
             }
             _ => Err(BackupError::Damaged("a record has no beginning")),
         }
+    }
+
+    /// What it was read from, behind its end.
+    pub fn into_inner(self) -> R {
+        self.from.inner
     }
 
     /// Reads to the end; gives the header and how many records there are.

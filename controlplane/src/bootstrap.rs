@@ -8,6 +8,7 @@
 pub mod addresses;
 pub mod flow_control;
 pub mod identity;
+pub mod legacy_tokens;
 mod live;
 mod objects;
 pub mod policy;

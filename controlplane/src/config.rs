@@ -59,6 +59,8 @@ pub struct Config {
     pub controllers: ControllersConfig,
     /// File with the scheduler's configuration; `None` is upstream's defaults.
     pub scheduler_file: Option<PathBuf>,
+    /// File with a policy in place of it.
+    pub scheduler_policy_file: Option<PathBuf>,
     /// What is audited; `None` is nothing.
     pub audit: Option<AuditConfig>,
     /// How values are encrypted where they are stored; `None` is in clear.
@@ -115,7 +117,8 @@ impl Config {
         let issuers = read.all_urls("service-account-issuer", DEFAULT_ISSUER);
         let audiences = read.list("api-audiences").unwrap_or_else(|| issuers.clone());
         let node_authorizer = read.authorization_mode();
-        let controllers = read.controllers();
+        let cluster_cidr = read.cidrs("cluster-cidr", "10.244.0.0/16");
+        let controllers = read.controllers(&cluster_cidr);
         let config = Self {
             components,
             alone,
@@ -125,7 +128,7 @@ impl Config {
             secure_port: if components.apiserver { read.port() } else { 0 },
             advertise_address: read.advertise(),
             service_cidr: read.service_cidr(),
-            cluster_cidr: read.cidrs("cluster-cidr", "10.244.0.0/16"),
+            cluster_cidr,
             cluster_dns_service: read.bool("cluster-dns-service", true),
             identity: IdentityConfig {
                 tls_files: read.tls_files(),
@@ -140,6 +143,7 @@ impl Config {
             admission: read.admission(controllers.options.node_ports),
             controllers,
             scheduler_file: read.path("config"),
+            scheduler_policy_file: read.path("policy-config-file"),
             audit: read.audit(),
             encryption: read.encryption(),
             metrics_api: read.bool("metrics-api", true),
@@ -150,6 +154,10 @@ impl Config {
                 "--service-cluster-ip-range {} overlaps --cluster-cidr {}",
                 config.service_cidr, config.cluster_cidr
             ));
+        }
+        if config.scheduler_file.is_some() && config.scheduler_policy_file.is_some() {
+            mistakes
+                .push("--policy-config-file: says what --config says, too; only one of them can be given".to_owned());
         }
         if mistakes.is_empty() { Ok(config) } else { Err(mistakes) }
     }

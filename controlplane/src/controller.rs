@@ -9,6 +9,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 pub mod amount;
+mod ask;
 pub mod autoscaler;
 pub mod bootstrap_token;
 pub mod burst;
@@ -25,6 +26,7 @@ pub mod harness;
 pub mod history;
 pub mod informers;
 pub mod job;
+pub mod legacy_token;
 pub mod load_balancer;
 pub mod namespace;
 pub mod node_ipam;
@@ -35,6 +37,7 @@ pub mod pod_gc;
 pub mod queue;
 pub mod replica_set;
 pub mod replication_controller;
+pub mod resource_claim;
 pub mod resource_quota;
 pub mod role_aggregation;
 pub mod root_ca;
@@ -66,6 +69,8 @@ pub struct Options {
     pub node_ports: NodePorts,
     /// Addresses of one subset of Endpoints that are mirrored.
     pub mirrored_addresses: usize,
+    /// How large nodes' podCIDRs are.
+    pub node_blocks: node_ipam::BlockSizes,
 }
 
 impl Default for Options {
@@ -74,6 +79,7 @@ impl Default for Options {
         Self {
             node_ports: NodePorts::default(),
             mirrored_addresses: 1000,
+            node_blocks: node_ipam::BlockSizes::default(),
         }
     }
 }
@@ -95,6 +101,8 @@ pub struct ControllerContext {
     pub root_ca_pem: tokio::sync::watch::Receiver<String>,
     /// Signs approved certificate requests; `None` leaves them to somebody else.
     pub authority: Option<Arc<Authority>>,
+    /// Signs tokens for Secrets; `None` leaves those to somebody else.
+    pub sign: Option<legacy_token::Sign>,
     /// Which controllers run.
     pub selection: Selection,
     /// How fast nodes that fell silent lose their pods.
@@ -106,6 +114,9 @@ pub struct ControllerContext {
     /// Ends all controllers.
     pub shutdown: CancellationToken,
 }
+
+/// The name of the client that is the whole program rather than one controller: upstream's token controller is that.
+pub const PROGRAM: &str = "kube-controller-manager";
 
 /// Who the shared informers are: an identity that may list and watch everything, upstream and here.
 const READER: &str = garbage::NAME;
@@ -133,6 +144,7 @@ pub fn spawn_all(context: ControllerContext) -> JoinSet<()> {
     starter.start_certificates(&informers);
     starter.start_tokens(&informers);
     starter.start_endpoints(&informers);
+    starter.start_device_claims(&informers);
     starter.start_quotas(&informers);
     starter.start_garbage(informers);
     starter.set
@@ -189,6 +201,7 @@ impl Starter {
         let jobs = job::Jobs {
             informers: of(),
             memories: Mutex::default(),
+            planned: Mutex::default(),
         };
         self.start("job-controller", jobs);
         self.start("job-controller", job::orphan::Orphans { informers: of() });
@@ -215,7 +228,7 @@ impl Starter {
     fn start_nodes(&mut self, informers: &Informers) {
         let of = || informers.clone();
         let text = self.context.cluster_cidr.clone().unwrap_or_default();
-        let ranges = node_ipam::Range::parse_list(&text).unwrap_or_default();
+        let ranges = node_ipam::Range::parse_list(&text, self.context.options.node_blocks).unwrap_or_default();
         if ranges.is_empty() && !text.is_empty() {
             tracing::error!(text, "cluster CIDR is not a range: nodes get no podCIDR");
         }
@@ -259,6 +272,13 @@ impl Starter {
         self.start("token-cleaner-controller", cleaner);
         let signer = bootstrap_token::sign::BootstrapSigner { informers: of() };
         self.start("bootstrap-signer-controller", signer);
+        if let Some(sign) = self.context.sign.clone() {
+            let pem = self.context.root_ca_pem.clone();
+            let tokens = legacy_token::fill::Tokens::new(of(), pem, sign);
+            self.start("serviceaccount-token-controller", tokens);
+        }
+        let unused = legacy_token::clean::Unused::new(of(), Arc::clone(&self.context.clock));
+        self.start("legacy-serviceaccount-token-cleaner-controller", unused);
         let sums = role_aggregation::RoleAggregation { informers: of() };
         self.start("clusterrole-aggregation-controller", sums);
     }
@@ -289,6 +309,17 @@ impl Starter {
             node_ports: self.context.options.node_ports,
         };
         self.start("service-lb-controller", balancers);
+    }
+
+    fn start_device_claims(&mut self, informers: &Informers) {
+        let of = || informers.clone();
+        self.start("resourceclaim-controller", resource_claim::pods::PodClaims::new(of()));
+        let used = resource_claim::claims::UsedClaims {
+            informers: of(),
+            gone: Mutex::default(),
+            freed: Mutex::default(),
+        };
+        self.start("resourceclaim-controller", used);
     }
 
     fn start_quotas(&mut self, informers: &Informers) {

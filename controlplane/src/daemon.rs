@@ -17,23 +17,20 @@ use crate::apiserver::usage::{self, Usage};
 use crate::apiserver::{ApiServer, Parts, service};
 use crate::backup;
 use crate::bootstrap::{self, BootstrapError, Facts};
-use crate::config::{AuditConfig, Config, StoreKind};
+use crate::config::{AuditConfig, Config};
+use crate::migrate;
 use crate::pki::reload::WatchedFiles;
 use crate::pki::{self, Pki, PkiError, files, tls};
 use crate::resource::service::{AllocateError, CLUSTER_DNS, Ranges};
-use crate::resource::stored::KeyKinds;
 use crate::scheduler;
 use crate::scheduler::config::SchedulerConfig;
+use crate::scheduler::config::policy::Policy as SchedulerPolicy;
 use crate::schema::{self, Media};
-use crate::store::disk::Disk;
-use crate::store::disk::snapshot::Snapshots;
-use crate::store::memory::Memory;
 use crate::store::readable::Readable;
-use crate::store::value::TypeMeta;
 use crate::store::{Store, StoreError};
 use client::Clock;
 use clients::Clients;
-use etcd::Etcd;
+use prometheus_client::registry::Registry;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -45,6 +42,7 @@ use tokio_util::sync::CancellationToken;
 pub mod alone;
 mod clients;
 mod encryption;
+mod stores;
 
 /// How long parts may take to end after the signal.
 const DRAIN_DEADLINE: Duration = Duration::from_secs(10);
@@ -137,14 +135,29 @@ impl Daemon {
     pub async fn start(config: &Config, host: Host) -> Result<Self, DaemonError> {
         files::make_private_dir(&config.data_dir).map_err(DaemonError::Pki)?;
         // First, because it keeps a second process off the data directory.
-        let (store, snapshots) = open_store(config).await?;
+        let stores::Opened {
+            store,
+            snapshots,
+            metrics,
+            over,
+        } = stores::open(config).await?;
         let address = config.listen();
         let listener = TcpListener::bind(address).await;
         let listener = listener.map_err(|source| DaemonError::Listen { address, source })?;
         let mut daemon = Self::assemble(config, host, store, Some(listener)).await?;
+        if let Some(metrics) = metrics {
+            let register = move |registry: &mut Registry| metrics.register(registry);
+            daemon.server.metrics().add(Box::new(register));
+        }
+        if let Some(over) = over {
+            daemon.tasks.spawn(stores::end_with(over, daemon.shutdown.clone()));
+        }
         if let Some(snapshots) = snapshots {
             let cluster = pki::fingerprint(&config.data_dir).map_err(DaemonError::Pki)?;
             let (directory, shutdown) = (config.data_dir.join("store"), daemon.shutdown.clone());
+            let moving =
+                migrate::giving::serve(directory.clone(), snapshots.again(), cluster.clone(), shutdown.clone());
+            daemon.tasks.spawn(moving);
             daemon
                 .tasks
                 .spawn(backup::socket::serve(directory, snapshots, cluster, shutdown));
@@ -176,13 +189,12 @@ impl Daemon {
         let tls = tls::server_config(&pki.serving, &serving_paths(config)[0]).map_err(DaemonError::Pki)?;
         let health = Health::default();
         let (store, encryption) = encryption::around(config, store).await?;
-        // Around what deciphers: upstream encrypts what it has written in protobuf.
-        let store: Arc<dyn Store> = match config.store {
-            StoreKind::Etcd(_) => Arc::new(Readable::over(store, read_protobuf)),
-            StoreKind::Disk | StoreKind::Memory => store,
-        };
+        // Around what deciphers: upstream encrypts what it has written in protobuf. What came from etcd may still be that.
+        let store: Arc<dyn Store> = Arc::new(Readable::over(store, read_protobuf));
         let handler_chain = handler_chain(config, &host, &pki, advertise, health.clone())?;
         let authn = Arc::clone(&handler_chain.authn);
+        let tokens = Arc::clone(&handler_chain.unstored.tokens);
+        let uses = authn.take_legacy_uses();
         let usage = handler_chain.unstored.usage.clone();
         let parts = Parts {
             store,
@@ -205,6 +217,7 @@ impl Daemon {
         bootstrap::run(&server, &facts).await.map_err(DaemonError::Bootstrap)?;
         let shutdown = CancellationToken::new();
         let mut tasks = JoinSet::new();
+        server.metrics().add(encryption.metrics());
         encryption.spawn(&mut tasks, &health, &shutdown);
         if let Some(usage) = usage {
             usage::publish(&server);
@@ -237,6 +250,7 @@ impl Daemon {
             shutdown.clone(),
         ));
         tasks.spawn(bootstrap::flow_control::keep(server.clone(), shutdown.clone()));
+        tasks.spawn(bootstrap::legacy_tokens::keep(server.clone(), uses, shutdown.clone()));
         let ranges = service_ranges(config)?;
         tasks.spawn(bootstrap::addresses::keep(server.clone(), ranges, shutdown.clone()));
         if server.store().is_shared() {
@@ -254,6 +268,7 @@ impl Daemon {
             scheduler,
             host,
             authority: Arc::clone(&pki.authority),
+            tokens,
             root_ca_pem: ca,
             server: server.clone(),
         };
@@ -293,28 +308,6 @@ impl Daemon {
             self.tasks.shutdown().await;
         }
     }
-}
-
-/// The store, and what backups are made of.
-async fn open_store(config: &Config) -> Result<(Arc<dyn Store>, Option<Snapshots>), DaemonError> {
-    Ok(match &config.store {
-        StoreKind::Etcd(options) => {
-            let etcd = Etcd::open(options.clone()).await.map_err(DaemonError::Etcd)?;
-            (Arc::new(etcd), None)
-        }
-        StoreKind::Memory => (Arc::new(Memory::new()), None),
-        StoreKind::Disk => {
-            let mut kinds = KeyKinds::new();
-            let mut describe = |key: &str, read: &dyn Fn(&str) -> Option<Vec<u8>>| {
-                let (api_version, kind) = kinds.of(key, read)?;
-                Some(TypeMeta::new(&api_version, &kind).into_owned())
-            };
-            let directory = config.data_dir.join("store");
-            let disk = Disk::open_upgrading(directory, &mut describe).map_err(DaemonError::Store)?;
-            let snapshots = disk.snapshots();
-            (Arc::new(disk), Some(snapshots))
-        }
-    })
 }
 
 /// A value as upstream's API server writes it.
@@ -448,11 +441,13 @@ fn token_file(path: Option<&Path>) -> Result<TokenFile, DaemonError> {
 
 /// What the scheduler is told by its files. `is_shared`: whether others may run beside it.
 fn scheduler_config(config: &Config, is_shared: bool) -> Result<SchedulerConfig, DaemonError> {
-    let Some(path) = &config.scheduler_file else {
-        return Ok(SchedulerConfig::default());
+    let (flag, path, parse): (_, _, fn(&str) -> _) = match (&config.scheduler_file, &config.scheduler_policy_file) {
+        (Some(path), _) => ("config", path, SchedulerConfig::parse),
+        (None, Some(path)) => ("policy-config-file", path, read_policy),
+        (None, None) => return Ok(SchedulerConfig::default()),
     };
     let text = std::fs::read_to_string(path).map_err(|error| error.to_string());
-    let read = text.and_then(|text| SchedulerConfig::parse(&text));
+    let read = text.and_then(|text| parse(&text));
     let field = "leaderElection.leaderElect";
     let read = read.and_then(
         |read| match (config.components.apiserver, is_shared, read.election.is_on) {
@@ -467,10 +462,19 @@ fn scheduler_config(config: &Config, is_shared: bool) -> Result<SchedulerConfig,
     );
     let read = read.and_then(|read| scheduler::callers(&read.extenders).map(|_| read));
     read.map_err(|why| DaemonError::File {
-        flag: "config",
+        flag,
         path: path.clone(),
         why,
     })
+}
+
+/// Reads a policy, and tells what of it does nothing.
+fn read_policy(text: &str) -> Result<SchedulerConfig, String> {
+    let policy = SchedulerPolicy::parse(text)?;
+    for warning in policy.warnings {
+        tracing::warn!("--policy-config-file: {warning}");
+    }
+    Ok(policy.config)
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ pub mod kubeconfig_command;
 pub mod leader;
 pub mod managed_fields;
 pub mod metrics;
+pub mod migrate;
 pub mod patch;
 mod pattern;
 pub mod pki;

@@ -5,7 +5,7 @@ use client::{SystemClock, memory};
 use controlplane::config::{Config, flags};
 use controlplane::daemon::alone::Alone;
 use controlplane::daemon::{Daemon, Host};
-use controlplane::{backup, kubeconfig_command, token_command};
+use controlplane::{backup, kubeconfig_command, migrate, token_command};
 use std::io::IsTerminal;
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::ExitCode;
@@ -23,6 +23,9 @@ fn main() -> ExitCode {
     }
     if words.next_if(|word| word == "restore").is_some() {
         return finish(backup::command::restore(words));
+    }
+    if words.next_if(|word| word == "migrate").is_some() {
+        return finish(migrate::run(words));
     }
     if words.next_if(|word| word == "token").is_some() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

@@ -12,6 +12,7 @@ pub mod reload;
 pub mod request;
 pub mod template;
 pub mod tls;
+pub mod token_key;
 
 use crate::config::Config;
 use authority::{Authority, Purpose, Subject, usable};

@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 
 mod claim;
 mod demand;
+mod device;
 mod pod;
 mod service;
 
@@ -38,6 +39,8 @@ pub enum Evaluator {
     Services,
     /// persistentvolumeclaims
     Claims,
+    /// resourceclaims.resource.k8s.io
+    DeviceClaims,
     /// Any other resource: its objects are counted.
     Objects {
         /// API group; empty for core.
@@ -55,6 +58,7 @@ impl Evaluator {
             ("", "pods") => Some(Self::Pods),
             ("", "services") => Some(Self::Services),
             ("", "persistentvolumeclaims") => Some(Self::Claims),
+            ("resource.k8s.io", "resourceclaims") => Some(Self::DeviceClaims),
             _ => Some(Self::Objects {
                 group: group.to_owned(),
                 plural: plural.to_owned(),
@@ -64,7 +68,7 @@ impl Evaluator {
 
     /// The one that measures what a quota bounds under this name, if any does.
     pub fn of_name(name: &str) -> Option<Self> {
-        if let Some(found) = [Self::Pods, Self::Services, Self::Claims]
+        if let Some(found) = [Self::Pods, Self::Services, Self::Claims, Self::DeviceClaims]
             .into_iter()
             .find(|evaluator| evaluator.measures(name))
         {
@@ -83,6 +87,7 @@ impl Evaluator {
             Self::Pods => pod::measures(name),
             Self::Services => service::measures(name),
             Self::Claims => claim::measures(name),
+            Self::DeviceClaims => device::measures(name),
             Self::Objects { group, plural } => {
                 let counted = name.strip_prefix(COUNT).map(resource);
                 let is_alias = group.is_empty() && name == plural && ALIASES.contains(&name);

@@ -3,7 +3,6 @@
 //! One task owns the queue and the cluster. It takes in changes, runs cycles (pure, in [`cycle`]) and starts bindings and
 //! evictions, which run beside it; a decided pod is counted on its node at once, so the next cycle sees it before the API does.
 
-use crate::controller::event::Recorder;
 use crate::metrics::Metrics;
 use client::Clock;
 use client::informer::Change;
@@ -26,6 +25,7 @@ pub mod plugin;
 pub mod pod;
 pub mod profile;
 pub mod queue;
+pub mod recorder;
 pub mod sources;
 pub mod spread;
 pub mod term;
@@ -42,6 +42,7 @@ use extender::call::Caller;
 use pod::PodInfo;
 use profile::Profile;
 use queue::PodQueue;
+use recorder::Recorder;
 use sources::Sources;
 
 /// The name pods ask for by default, and the component events come from.
@@ -61,6 +62,8 @@ pub struct SchedulerContext {
     pub config: SchedulerConfig,
     /// Wall time.
     pub clock: Arc<dyn Clock>,
+    /// The machine's name, for events.
+    pub host: String,
     /// Seed of ties and jitter.
     pub seed: u64,
     /// Where attempts are counted.
@@ -74,7 +77,7 @@ pub async fn run(context: SchedulerContext) {
     let informers = context.informers;
     informers.synced().await;
     let profiles = context.config.profiles;
-    let recorder = |name: &str| Recorder::spawn(context.client.clone(), context.clock.clone(), name.to_owned());
+    let recorder = |name: &str| Recorder::spawn(context.client.clone(), context.clock.clone(), name, &context.host);
     let recorders = profiles
         .iter()
         .map(|profile| (profile.name.clone(), recorder(&profile.name)))
@@ -120,9 +123,7 @@ pub async fn run(context: SchedulerContext) {
             tokio::task::yield_now().await;
             continue;
         }
-        for (queue, pods) in scheduler.queue.waiting() {
-            scheduler.metrics.pending(queue, pods);
-        }
+        scheduler.tell_sizes();
         let due = scheduler.queue.next_due();
         tokio::select! {
             biased;
@@ -179,6 +180,17 @@ fn wake(queue: &mut PodQueue, profiles: &[Profile], event: &Event<'_>) {
 }
 
 impl Scheduler {
+    fn tell_sizes(&self) {
+        for (queue, pods) in self.queue.waiting() {
+            self.metrics.pending(queue, pods);
+        }
+        let assumed = self.queue.in_flight().filter(|uid| self.cluster.node_of(uid).is_some());
+        let (nodes, pods) = self.cluster.sizes();
+        for (kind, number) in [("nodes", nodes), ("pods", pods), ("assumed_pods", assumed.count())] {
+            self.metrics.cached(kind, number);
+        }
+    }
+
     fn is_ours(&self, pod: &Pod) -> bool {
         let name = pod
             .spec
@@ -290,7 +302,7 @@ impl Scheduler {
     }
 
     fn unassigned(&mut self, old: Option<&Pod>, pod: Arc<Pod>) {
-        let info = Arc::new(PodInfo::new(pod));
+        let info = Arc::new(self.cluster.describe(pod));
         let before = old.and_then(|old| old.status.as_ref()?.nominated_node_name.as_deref());
         match (info.nominated(), before.unwrap_or_default()) {
             ("", "") => {}
@@ -317,7 +329,7 @@ impl Scheduler {
         }
         // What was assumed says so already, but that it has its node.
         let nominated = self.cluster.nominated.node_of(uid).map(str::to_owned);
-        self.place(Arc::new(PodInfo::new(pod)), node);
+        self.place(Arc::new(self.cluster.describe(pod)), node);
         if let Some(other) = nominated.filter(|nominated| nominated != node)
             && let Some(other) = self.cluster.node(&other)
         {

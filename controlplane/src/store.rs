@@ -6,6 +6,7 @@
 
 pub use ::store::*;
 
+pub mod counted;
 pub mod disk;
 pub mod readable;
 pub mod value;

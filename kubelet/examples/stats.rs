@@ -67,6 +67,13 @@ fn occupy(pod: &str, id: &str) -> anyhow::Result<Child> {
     for tree in trees(pod) {
         let cgroup = tree.join(id);
         fs::create_dir_all(&cgroup)?;
+        // Of version 1 nobody is let in where there is no CPU and no memory.
+        for file in ["cpuset.cpus", "cpuset.mems"] {
+            let (from, to) = (tree.join(file), cgroup.join(file));
+            if from.exists() && to.exists() {
+                fs::write(to, fs::read_to_string(from)?.trim())?;
+            }
+        }
         fs::write(cgroup.join("cgroup.procs"), child.id().to_string())?;
     }
     Ok(child)

@@ -73,6 +73,29 @@ impl Ledger {
         decide::missing(&self.node, view, self.grants.values(), pod)
     }
 
+    /// Judges a pod that is refused as if some of those who hold grants were gone; tells who these are.
+    ///
+    /// # Errors
+    /// It is refused all the same.
+    pub fn judge_without(
+        &self,
+        view: &NodeView,
+        pod: &Pod,
+        gone: impl Fn(&PodUid) -> bool,
+    ) -> Result<Vec<PodUid>, Rejection> {
+        let others = self.grants.iter().filter(|(of, _)| !gone(of));
+        decide::decide(&self.node, view, others.map(|(_, holding)| holding), pod)?;
+        let gone = self.grants.keys().filter(|of| gone(of));
+        Ok(gone.cloned().collect())
+    }
+
+    /// Whether a pod fits beside all others who hold grants, whether it holds one itself or not.
+    pub fn has_room(&self, view: &NodeView, pod: &Pod) -> bool {
+        let uid = pod_object::uid(pod);
+        let others = self.grants.iter().filter(|(of, _)| **of != uid);
+        decide::decide(&self.node, view, others.map(|(_, holding)| holding), pod).is_ok()
+    }
+
     /// Grants without judging: what runs already, runs.
     pub fn grant(&mut self, pod: &Pod) {
         self.grants.insert(pod_object::uid(pod), Holding::of(pod));

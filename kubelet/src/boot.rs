@@ -294,6 +294,7 @@ fn settings(
         shutdown: config.shutdown.clone(),
         machine: Roots::default(),
         runtime_socket: Some(config.runtime.socket.clone()),
+        system_cgroup: config.cgroups.own.system.clone(),
         kernel_log: Some(PathBuf::from(KERNEL_LOG)),
         swap: Machine::swap_is_on(&Roots::default()),
         requests,
@@ -367,7 +368,7 @@ fn build(
         seed: host::seed(),
         cgroups: pod_cgroups,
         context: context(config, facts, host_ips.clone(), naming, cgroup_v2),
-        logind: Arc::new(SystemBus::new(logind::SOCKET, logind::SETTINGS)),
+        logind: Arc::new(SystemBus::new(logind::SOCKET, logind::SETTINGS).kept_by_systemd()),
         described: Describer::new(described),
         pinning,
         settings: settings(config, facts, ids, (providers, requests), found.sandbox_image.clone()),
@@ -453,6 +454,9 @@ pub async fn run(config: Config, level: LogLevel, stop: CancellationToken) -> Re
         providers,
         server_settings(&config, &kept.certificates, level),
     )?;
+    if let Some(gatherer) = cgroups::gatherer(&config)? {
+        tasks.spawn(gatherer.keep(stop.clone()).boxed());
+    }
     let parts = built.kubelet.parts();
     tell_of_cgroups(&parts);
     found.tell(&parts);

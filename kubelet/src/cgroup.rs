@@ -3,7 +3,9 @@
 //! Owns everything below `<cgroupRoot>/kubepods`, and the limits of the cgroups that are reserved for others ([`reserve`]). Never looks
 //! at containers: the runtime makes and removes those inside the pod's cgroup. Kills no process but one that stays in the cgroup of a
 //! pod nothing of which runs any more ([`stray`]), and those of a pod that goes for memory, should the runtime be too slow ([`need`]).
+//! Moves none but those that are in no cgroup, and the kubelet ([`gather`]).
 
+mod gather;
 mod hierarchy;
 pub mod limits;
 mod name;
@@ -16,6 +18,7 @@ mod v1;
 mod v2;
 mod values;
 
+pub use gather::{Gatherer, OwnCgroups};
 pub use hierarchy::Hierarchy;
 pub use limits::memory::{MemoryQos, Reservation};
 pub use limits::sums::Sums;
@@ -304,7 +307,8 @@ impl Cgroups {
             |inner, tree| {
                 let settings = &inner.settings;
                 reserve::check(tree, settings)?;
-                let (top, burstable) = (settings.naming.kubepods(), settings.naming.qos(QosClass::Burstable));
+                let [top, burstable, best_effort] = [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort]
+                    .map(|class| settings.naming.qos(class));
                 let mut all = match &settings.node_limits {
                     Some(limits) if !tree.exists(&top) => limits::node(limits),
                     _ => Values::default(),
@@ -317,14 +321,17 @@ impl Cgroups {
                     }
                 }
                 inner.ensure(tree, &top, &all)?;
-                let is_new = !tree.exists(&burstable);
-                let shares = of_class.cpu_shares.filter(|_| is_new);
+                // Nor is the limit of a class that `qosReserved` once gave it.
+                let unlimited = Some(limits::UNLIMITED).filter(|_| settings.qos_reserved_percent.is_none());
+                let shares = of_class.cpu_shares.filter(|_| !tree.exists(&burstable));
                 let values = Values {
                     cpu_shares: shares,
+                    memory: unlimited.filter(|_| tree.exists(&burstable)),
                     ..of_class.clone()
                 };
                 inner.ensure(tree, &burstable, &values)?;
-                inner.ensure(tree, &settings.naming.qos(QosClass::BestEffort), &of_class)
+                let memory = unlimited.filter(|_| tree.exists(&best_effort));
+                inner.ensure(tree, &best_effort, &Values { memory, ..of_class })
             },
             (),
         )

@@ -126,6 +126,7 @@ pub async fn remove() -> Result<(), Vec<String>> {
     let policies = policy::remove(&policy::settings::Settings::default()).await;
     let outcomes = [
         proxy::apply::remove().map_err(|error| settings::chain(&error)),
+        proxy::node_ports::remove(),
         dns::remove().map_err(|error| settings::chain(&error)),
         overlay::remove(settings::VNI),
         policies.map_err(|error| settings::chain(&error)),

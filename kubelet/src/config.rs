@@ -15,7 +15,7 @@ pub use file::{KubeletConfiguration, MemorySwap};
 pub use flags::{Flags, FlagsEnd, parse as parse_flags};
 pub use resolve::resolve;
 
-use crate::cgroup::{CgroupDriver, ReservedCgroup};
+use crate::cgroup::{CgroupDriver, OwnCgroups, ReservedCgroup};
 use crate::collect::containers::Limits as DeadContainers;
 use crate::collect::images::Rules as ImageCollection;
 use crate::container_log;
@@ -109,6 +109,8 @@ pub struct Config {
 pub struct ClusterNetwork {
     /// `--service-proxy`: Services' addresses lead to their endpoints.
     pub proxy: bool,
+    /// `--reserve-node-ports`: which of them the kernel does not choose for the node's own connections.
+    pub reserve_node_ports: Option<proxy::node_ports::Ports>,
     /// `--cluster-dns-responder`: the addresses of `clusterDNS` are answered on here.
     pub dns: bool,
     /// `--cluster-dns-autopath`: pods' search paths are answered in one question.
@@ -277,6 +279,8 @@ pub struct CgroupConfig {
     pub limited_swap: bool,
     /// `qosReserved.memory`, percent, with the gate `QOSReserved`.
     pub qos_reserved_percent: Option<i64>,
+    /// `systemCgroups` and `kubeletCgroups`.
+    pub own: OwnCgroups,
 }
 
 /// What is kept from pods.

@@ -210,6 +210,13 @@ impl Devices {
         Draft::new(pod, &self.0.held().state, numas)
     }
 
+    /// [`Devices::draft`], as if only the pods that are `kept`, by UID, had anything.
+    pub fn draft_beside(&self, pod: &Pod, numas: NumaMask, kept: impl Fn(&str) -> bool) -> Draft {
+        let mut state = self.0.held().state.clone();
+        state.retain(kept);
+        Draft::new(pod, &state, numas)
+    }
+
     /// Takes back what pods have that are not `kept`, by UID.
     pub fn retain(&self, kept: impl Fn(&str) -> bool) {
         let mut held = self.0.held();
@@ -219,7 +226,7 @@ impl Devices {
     }
 
     /// Whether one of these pods, by UID, has devices.
-    pub fn is_held(&self, by: impl Fn(&str) -> bool) -> bool {
+    pub fn is_held(&self, mut by: impl FnMut(&str) -> bool) -> bool {
         self.0.held().state.pods().iter().any(|(pod, ..)| by(pod))
     }
 

@@ -276,7 +276,7 @@ impl NodeReporter {
         let mut phase = self.parts.phase.subscribe();
         let mut node = self.node.subscribe();
         let mut host_ips = self.parts.context.host_ips.clone();
-        let mut devices = self.parts.devices.news();
+        let (mut devices, mut damper) = (self.parts.devices.news(), crate::rate::Damper::default());
         // The object's UID: another one is another object, though it has the name.
         let mut known_as: Option<String> = None;
         loop {
@@ -321,7 +321,7 @@ impl NodeReporter {
                 changed = status.changed() => if changed.is_err() { return },
                 Ok(()) = pressure.changed() => {}
                 Ok(()) = phase.changed() => {}
-                Ok(()) = devices.changed() => {}
+                Ok(()) = damper.change(&mut devices) => {}
                 () = tokio::time::sleep(self.config.node.status_update) => {}
                 () = host_ips.changed() => {}
                 Ok(()) = lease_taken.changed() => rival.lease_was_taken(Instant::now()),

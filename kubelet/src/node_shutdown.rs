@@ -8,6 +8,7 @@
 //! Pods are ended as everything else ends them, by [`crate::eviction::Killer`]; here is only said whom it hits.
 
 mod closing;
+mod kept;
 mod link;
 pub mod logind;
 mod plan;

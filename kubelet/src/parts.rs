@@ -110,6 +110,8 @@ pub struct Settings {
     pub machine: Roots,
     /// Where the runtime listens, to tell what it uses itself.
     pub runtime_socket: Option<PathBuf>,
+    /// The cgroup of the system's processes, if they have one (`systemCgroups`).
+    pub system_cgroup: Option<String>,
     /// The kernel's log, if it is to be read.
     pub kernel_log: Option<PathBuf>,
     /// Whether the machine has swap.
@@ -146,6 +148,7 @@ impl Default for Settings {
             shutdown: Periods::default(),
             machine: Roots::default(),
             runtime_socket: None,
+            system_cgroup: None,
             kernel_log: None,
             swap: false,
             requests: RequestMetrics::default(),
@@ -291,6 +294,7 @@ impl Parts {
                 Trees::of(&cgroups),
                 context.cgroups.clone(),
                 settings.runtime_socket.clone(),
+                settings.system_cgroup.clone(),
             ),
             described,
             pinning,

@@ -105,10 +105,30 @@ struct Inner {
 struct Held {
     cpus: Assignments,
     memory: memory::Assignments,
+    /// How much of which node that leaves, kept along for the next pod; nothing where that is to be counted anew.
+    tables: Option<memory::table::Tables>,
     /// Counts changes.
     changed: u64,
     /// The newest change that is on disk.
     written: u64,
+}
+
+/// What is drafted for one pod, of CPUs and of memory.
+type Drafts<'a> = (Option<giver::Cpus<'a>>, Option<giver::Memory<'a>>);
+
+impl Held {
+    /// A copy in which only the pods that are `kept`, by UID, have anything.
+    fn only(&self, kept: impl Fn(&str) -> bool) -> Self {
+        let mut only = Self {
+            cpus: self.cpus.clone(),
+            memory: self.memory.clone(),
+            tables: self.tables.clone(),
+            ..Self::default()
+        };
+        only.cpus.retain(&kept);
+        only.memory.retain(&mut only.tables, &kept);
+        only
+    }
 }
 
 /// What a pod's containers are to have alone, until it is committed.
@@ -129,13 +149,39 @@ impl Pinning {
         others: &mut [&mut dyn Giver],
         metrics: &PinningMetrics,
     ) -> Result<Share, Rejection> {
+        let began = Instant::now();
+        let inner = self.0.as_deref();
+        let drafts = inner.map(|inner| inner.drafts(&mut inner.held(), pod, metrics));
+        let placed = self.place_as(drafts, pod, others, metrics);
+        if self.0.is_some() {
+            metrics.admitted(began.elapsed());
+        }
+        placed
+    }
+
+    /// Whether a pod would be placed if only the pods that are `kept`, by UID, had anything. Nothing changes, and nothing is counted.
+    pub fn would_place(&self, pod: &Pod, others: &mut [&mut dyn Giver], kept: impl Fn(&str) -> bool) -> bool {
+        let metrics = PinningMetrics::untold();
+        let inner = self.0.as_deref();
+        let drafts = inner.map(|inner| {
+            let mut held = inner.held().only(kept);
+            inner.drafts(&mut held, pod, &metrics)
+        });
+        self.place_as(drafts, pod, others, &metrics).is_ok()
+    }
+
+    fn place_as(
+        &self,
+        drafts: Option<Drafts<'_>>,
+        pod: &Pod,
+        others: &mut [&mut dyn Giver],
+        metrics: &PinningMetrics,
+    ) -> Result<Share, Rejection> {
         let asked = asking::of_pod(pod);
-        let Some(inner) = &self.0 else {
+        let (Some(inner), Some((mut cpus, mut memory))) = (&self.0, drafts) else {
             let rules = (&TopologyRules::default(), &Nodes::default());
             return align::give_all(rules, others, &asked, metrics).map(|()| Share::default());
         };
-        let began = Instant::now();
-        let (mut cpus, mut memory) = inner.drafts(pod_object::uid(pod).as_str(), metrics);
         let mut givers: Vec<&mut dyn Giver> = Vec::new();
         for other in others {
             givers.push(&mut **other);
@@ -144,7 +190,6 @@ impl Pinning {
         givers.extend(memory.as_mut().map(|memory| memory as &mut dyn Giver));
         let rules = (&inner.topology, &inner.nodes);
         let placed = align::give_all(rules, &mut givers, &asked, metrics);
-        metrics.admitted(began.elapsed());
         placed.map(|()| Share {
             cpus: cpus.map(|cpus| cpus.draft.given()).unwrap_or_default(),
             memory: memory.map(|memory| memory.draft.given()).unwrap_or_default(),
@@ -154,7 +199,7 @@ impl Pinning {
     /// Gives a pod what was placed; nobody else gets it from now on.
     pub fn commit(&self, uid: &PodUid, share: Share, metrics: &PinningMetrics) {
         let Some(inner) = &self.0 else { return };
-        let mut held = inner.held();
+        let held = &mut *inner.held();
         let cpus = held.cpus.exclusive.get(uid.as_str());
         let memory = held.memory.0.get(uid.as_str());
         let is_news =
@@ -163,24 +208,25 @@ impl Pinning {
             return;
         }
         held.cpus.commit(uid.as_str(), share.cpus);
-        held.memory.commit(uid.as_str(), share.memory);
+        held.memory.commit_with(&mut held.tables, uid.as_str(), share.memory);
         held.changed += 1;
-        inner.count(&held, metrics);
+        inner.count(held, metrics);
     }
 
     /// Takes back what pods have that are not `kept`, by UID.
     pub fn retain(&self, kept: impl Fn(&str) -> bool, metrics: &PinningMetrics) {
         let Some(inner) = &self.0 else { return };
-        let mut held = inner.held();
-        let (cpus, memory) = (held.cpus.retain(&kept), held.memory.retain(&kept));
+        let held = &mut *inner.held();
+        let cpus = held.cpus.retain(&kept);
+        let memory = held.memory.retain(&mut held.tables, &kept);
         if cpus || memory {
             held.changed += 1;
-            inner.count(&held, metrics);
+            inner.count(held, metrics);
         }
     }
 
     /// Whether one of these pods, by UID, has something alone.
-    pub fn is_held(&self, by: impl Fn(&str) -> bool) -> bool {
+    pub fn is_held(&self, mut by: impl FnMut(&str) -> bool) -> bool {
         self.0.as_ref().is_some_and(|inner| {
             let held = inner.held();
             let mut uids = held.cpus.exclusive.keys().chain(held.memory.0.keys());
@@ -277,19 +323,16 @@ impl Pinning {
 
 impl Inner {
     /// Begins to give a pod what it asks for.
-    fn drafts<'a>(
-        &'a self,
-        uid: &str,
-        metrics: &'a PinningMetrics,
-    ) -> (Option<giver::Cpus<'a>>, Option<giver::Memory<'a>>) {
-        let held = self.held();
+    fn drafts<'a>(&'a self, held: &mut Held, pod: &Pod, metrics: &'a PinningMetrics) -> Drafts<'a> {
+        let uid = pod_object::uid(pod);
+        let uid = uid.as_str();
         let cpus = self.cpu.as_ref().map(|cpu| giver::Cpus {
             draft: cpu.draft(&held.cpus, uid),
             whole_cores: cpu.options().full_pcpus_only,
             metrics,
         });
         let memory = self.memory.as_ref().map(|memory| giver::Memory {
-            draft: memory.draft(&held.memory, uid),
+            draft: memory.draft(&mut held.tables, &held.memory, uid),
             metrics,
         });
         (cpus, memory)

@@ -1,6 +1,7 @@
-//! So many a second and so many at once: the token bucket behind `eventRecordQPS` and `registryPullQPS`.
+//! So many a second and so many at once: the token bucket behind `eventRecordQPS` and `registryPullQPS`. And ever more seldom: [`Damper`].
 
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 /// How fast something may be done.
@@ -67,6 +68,46 @@ impl Bucket {
     }
 }
 
+/// The shortest and the longest pause between two that are told. Longer than upstream's kubelet nobody waits.
+const PAUSE: Duration = Duration::from_millis(500);
+const PAUSE_MAX: Duration = Duration::from_secs(10);
+/// After so long without any the next is the first again.
+const CALM: Duration = Duration::from_secs(60);
+
+/// Changes that may come without end, such as the health of a device that flaps: the first is told at once, those that follow ever more
+/// seldom until there is calm.
+#[derive(Debug, Default)]
+pub struct Damper {
+    last: Option<Instant>,
+    pause: Duration,
+}
+
+impl Damper {
+    /// Waits for a change, and until it may be told. When the wait is given up meanwhile, whoever does tells it with the rest.
+    ///
+    /// # Errors
+    /// There will be none any more.
+    pub async fn change(&mut self, of: &mut watch::Receiver<u64>) -> Result<(), watch::error::RecvError> {
+        of.changed().await?;
+        tokio::time::sleep_until(self.due(Instant::now())).await;
+        self.told(Instant::now());
+        Ok(())
+    }
+
+    fn due(&self, now: Instant) -> Instant {
+        self.last.map_or(now, |last| (last + self.pause).max(now))
+    }
+
+    fn told(&mut self, now: Instant) {
+        let follows = self.last.is_some_and(|last| now < last + CALM);
+        self.pause = match follows {
+            true => (self.pause * 2).min(PAUSE_MAX),
+            false => PAUSE,
+        };
+        self.last = Some(now);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -87,5 +128,28 @@ mod tests {
         assert_eq!((0..20).filter(|_| bucket.take(later).is_ok()).count(), 10);
         let mut unbound = Bucket::new(Rate::UNBOUND);
         assert!((0..1000).all(|_| unbound.take(begin).is_ok()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_flaps_is_told_ever_more_seldom_until_there_is_calm() {
+        let (flap, mut news) = watch::channel(0_u64);
+        let (mut damper, begun) = (Damper::default(), Instant::now());
+        let mut told = Vec::new();
+        for _ in 0..8 {
+            flap.send_modify(|count| *count += 1);
+            damper.change(&mut news).await.expect("a change");
+            told.push(begun.elapsed().as_millis());
+        }
+        assert_eq!(told, [0, 500, 1500, 3500, 7500, 15_500, 25_500, 35_500]);
+        tokio::time::advance(CALM).await;
+        let again = Instant::now();
+        flap.send_modify(|count| *count += 1);
+        damper.change(&mut news).await.expect("a change");
+        assert_eq!(again.elapsed(), Duration::ZERO, "the first after a while");
+        flap.send_modify(|count| *count += 1);
+        damper.change(&mut news).await.expect("a change");
+        assert_eq!(again.elapsed(), PAUSE);
+        drop(flap);
+        assert!(damper.change(&mut news).await.is_err());
     }
 }

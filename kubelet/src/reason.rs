@@ -24,6 +24,8 @@ pub mod event {
     pub const CLUSTER_NETWORK: &str = "ClusterNetworkFailed";
     /// Something in a NetworkPolicy cannot be enforced as it is written (likewise).
     pub const POLICY_NOT_ENFORCED: &str = "NetworkPolicyNotEnforced";
+    /// A new pod lacks what deleted pods still have, and waits for them to end (likewise).
+    pub const WAITING_FOR_ROOM: &str = "WaitingForRoom";
     /// The node runs short of something and begins to reclaim it.
     pub const EVICTION_THRESHOLD_MET: &str = "EvictionThresholdMet";
     /// The pod had to go: it used too much, or the node had too little.

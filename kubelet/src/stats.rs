@@ -6,6 +6,7 @@
 //! [`crate::server`]'s.
 
 pub mod container;
+pub mod diskstats;
 pub mod files;
 mod leaf;
 pub mod node;

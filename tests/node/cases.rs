@@ -5,6 +5,7 @@ mod class;
 mod crash;
 mod debug;
 mod disk;
+mod dual_stack;
 mod eviction;
 mod forward;
 mod identity;
@@ -18,6 +19,7 @@ mod registry;
 mod resize;
 mod service;
 mod sets;
+mod several;
 mod static_pod;
 mod stream;
 mod takeover;
@@ -40,6 +42,8 @@ pub(crate) const ALL: &[(&str, Case)] = &[
     ("names_of_the_cluster", service::names),
     ("network_policies", service::policies),
     ("a_second_node_comes_and_goes", service::several_nodes),
+    ("dual_stack_on_two_nodes", dual_stack::two_nodes),
+    ("three_nodes_driven_by_kubectl", several::three_nodes),
     ("deployment_answers_on_every_address", workload::deployment_answers),
     ("apply_is_seen_by_get_w", workload::apply_and_watch),
     ("scale_3_5_2", workload::scale),

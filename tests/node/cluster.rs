@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Write;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
@@ -35,38 +36,83 @@ pub(crate) struct Cluster {
     cgroup: String,
     pod_cidr: String,
     namespace: String,
+    /// What `hack/` is told besides.
+    settings: Vec<(&'static str, String)>,
     _scratch: tempfile::TempDir,
+    /// What keeps the range this run's own.
+    _range: fs::File,
+}
+
+/// A number from `first` on that no other run on this machine has: ranges of addresses are made of it, and reservations of all
+/// clusters of a machine are in one directory. It is this run's for as long as the file is open.
+fn own_number(first: u32, count: u32) -> anyhow::Result<(u32, fs::File)> {
+    let begin = std::process::id() % count;
+    for number in (0..count).map(|step| first + (begin + step) % count) {
+        let path = std::env::temp_dir().join(format!("skiff-node-range-{number}.lock"));
+        let file = fs::File::create(&path).with_context(|| path.display().to_string())?;
+        if file.try_lock().is_ok() {
+            return Ok((number, file));
+        }
+    }
+    bail!("{count} other runs have all the ranges from 10.{first}.0.0/16 on")
 }
 
 impl Cluster {
     /// Chooses names and makes the network namespace.
     pub(crate) fn prepare() -> anyhow::Result<Self> {
+        // 10.99 and 10.96 are of others.
+        let (number, range) = own_number(100, 100)?;
+        Self::of("", (format!("10.{number}.0.0/16"), range), Vec::new())
+    }
+
+    /// A dual-stack cluster, in a network namespace of its own beside the other's.
+    pub(crate) fn prepare_dual_stack() -> anyhow::Result<Self> {
+        // Not those of other clusters, nor the Services' range.
+        let (number, range) = own_number(200, 50)?;
+        let settings = vec![
+            ("SKIFF_DUAL_STACK", "1".to_owned()),
+            ("SKIFF_POD_CIDR6", format!("fd00:10:{number}::/56")),
+        ];
+        Self::of("-dual", (format!("10.{number}.0.0/16"), range), settings)
+    }
+
+    fn of(
+        suffix: &str,
+        (pod_cidr, range): (String, fs::File),
+        settings: Vec<(&'static str, String)>,
+    ) -> anyhow::Result<Self> {
         ensure!(nix::unistd::geteuid().is_root(), "real-node tests need root");
         let root = Path::new(env!("CARGO_MANIFEST_DIR"))
             .parent()
             .context("the workspace's directory")?
             .to_owned();
         let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-        let namespace = format!("skiff-node-{}", std::process::id());
+        let namespace = format!("skiff-node-{}{suffix}", std::process::id());
         let scratch = tempfile::Builder::new().prefix("skiff-node-").tempdir()?;
         let cluster = Self {
             data: scratch.path().join("data"),
             cgroup: format!("/{namespace}"),
-            // Reservations of all clusters of a machine are in one directory: a range of this run's own.
-            pod_cidr: format!("10.{}.0.0/16", 100 + std::process::id() % 100),
+            pod_cidr,
+            settings,
             root,
             target,
             namespace,
             _scratch: scratch,
+            _range: range,
         };
         run("ip", &["netns", "add", &cluster.namespace])?;
         Ok(cluster)
     }
 
+    /// Moves this process into the namespace again.
+    pub(crate) fn return_to_namespace(&self) -> anyhow::Result<()> {
+        let file = fs::File::open(format!("/run/netns/{}", self.namespace))?;
+        nix::sched::setns(file, nix::sched::CloneFlags::CLONE_NEWNET).context("entering the network namespace")
+    }
+
     /// Moves this process into the namespace, and so everything it starts from now on.
     pub(crate) fn enter_namespace(&self) -> anyhow::Result<()> {
-        let file = fs::File::open(format!("/run/netns/{}", self.namespace))?;
-        nix::sched::setns(file, nix::sched::CloneFlags::CLONE_NEWNET).context("entering the network namespace")?;
+        self.return_to_namespace()?;
         // An address and a default route, which a node takes its own address from; nothing is behind them.
         for line in [
             "link set lo up",
@@ -96,15 +142,18 @@ impl Cluster {
         succeed(self.hack("up"), None).map(drop)
     }
 
-    /// `hack/down --purge`, after which nothing may be left.
+    /// `hack/down --purge`, after which nothing may be left. The network namespace goes whatever comes of it.
     pub(crate) fn down(&self) -> anyhow::Result<()> {
-        let mut command = self.hack("down");
-        command.arg("--purge");
-        succeed(command, None)?;
-        // What has ended the kernel takes away in its own time.
-        let result = crate::wait::until(30, "nothing is left of the cluster", || leftovers::of_cluster(self));
-        run("ip", &["netns", "delete", &self.namespace])?;
-        result
+        let removed = catch_unwind(AssertUnwindSafe(|| {
+            let mut command = self.hack("down");
+            command.arg("--purge");
+            succeed(command, None)?;
+            // What has ended the kernel takes away in its own time.
+            crate::wait::until(30, "nothing is left of the cluster", || leftovers::of_cluster(self))
+        }));
+        let deleted = run("ip", &["netns", "delete", &self.namespace]);
+        removed.unwrap_or_else(|panic| resume_unwind(panic))?;
+        deleted.map(drop)
     }
 
     /// A command of `hack/`, set to this cluster.
@@ -118,6 +167,7 @@ impl Cluster {
             .env("SKIFF_POD_CIDR", &self.pod_cidr)
             .env("SKIFF_NO_BUILD", "1")
             .env("SKIFF_IMAGES", self.images())
+            .envs(self.settings.iter().map(|(name, value)| (name, value)))
             .env("CARGO_TARGET_DIR", &self.target);
         command
     }

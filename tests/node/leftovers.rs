@@ -41,6 +41,10 @@ pub(crate) fn of_cluster(cluster: &Cluster) -> anyhow::Result<()> {
         .collect();
     none("links", links)?;
     none("nftables rules", lines(&run("nft", &["list", "ruleset"])?))?;
+    // How the machine's switches stood is noted while a cluster is there, and by then they stand so again.
+    let namespace = std::os::unix::fs::MetadataExt::ino(&fs::metadata("/proc/thread-self/ns/net")?);
+    let noted = PathBuf::from(format!("/run/skiff-switches-{namespace}"));
+    ensure!(!noted.exists(), "{} is left", noted.display());
     ensure!(!cluster.data().exists(), "the data directory is left");
     Ok(())
 }

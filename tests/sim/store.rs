@@ -8,7 +8,7 @@ use bytes::Bytes;
 use controlplane::store::disk::Disk;
 use controlplane::store::disk::paced::Pace;
 use controlplane::store::memory::Memory;
-use controlplane::store::{Expect, Record, Revision, Steps, Store, StoreError};
+use controlplane::store::{Expect, Record, Replaced, Revision, Steps, Store, StoreError};
 use futures::StreamExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -127,6 +127,23 @@ impl Store for Witnessed {
         Ok(revision)
     }
 
+    async fn put_if(
+        &self,
+        key: &str,
+        value: Bytes,
+        expect: Expect,
+        unchanged: &[(String, Revision)],
+    ) -> Result<Revision, StoreError> {
+        match unchanged {
+            [] => self.put(key, value, expect).await,
+            _ => Err(StoreError::Unusable("simulated stores are one process's".to_owned())),
+        }
+    }
+
+    fn is_shared(&self) -> bool {
+        false
+    }
+
     async fn put_for_deletion(&self, key: &str, value: Bytes, expect: Revision) -> Result<Revision, StoreError> {
         let revision = self.store()?.put_for_deletion(key, value, expect).await?;
         self.judge.acknowledged(key, revision, Some(expect));
@@ -143,12 +160,40 @@ impl Store for Witnessed {
         self.store()?.range(prefix).await
     }
 
+    async fn get(&self, key: &str) -> Result<Option<Record>, StoreError> {
+        self.store()?.get(key).await
+    }
+
+    async fn is_stale(&self, key: &str, revision: Revision) -> bool {
+        match self.store() {
+            Ok(store) => store.is_stale(key, revision).await,
+            Err(_) => false,
+        }
+    }
+
     async fn watch(&self, prefix: &str, after: Revision) -> Result<Steps, StoreError> {
         self.store()?.watch(prefix, after).await
     }
 
+    async fn follow(&self, after: Revision) -> Result<Steps, StoreError> {
+        self.watch("", after).await
+    }
+
+    /// Nothing: every window of a simulation begins without a past.
+    async fn remembered(&self) -> Vec<Replaced> {
+        Vec::new()
+    }
+
     async fn current_revision(&self) -> Result<Revision, StoreError> {
         self.store()?.current_revision().await
+    }
+
+    fn check(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn fail(&self, error: &StoreError) {
+        tracing::error!(%error, "the store is not read any more");
     }
 
     async fn compact(&self, revision: Revision) -> Result<(), StoreError> {
@@ -156,5 +201,9 @@ impl Store for Witnessed {
         self.store()?
             .compact(revision.min(self.seen.load(Ordering::Relaxed)))
             .await
+    }
+
+    async fn has_read(&self, revision: Revision) -> Result<(), StoreError> {
+        self.compact(revision).await
     }
 }

@@ -28,20 +28,24 @@ passed() {
 same() { [[ $3 = "$2" ]] || fail "$1: expected '$2', got '$3'"; }
 # has WHAT PART TEXT
 has() { [[ $3 = *"$2"* ]] || fail "$1: '$2' is not in: $3"; }
+# On a host that does much else everything takes a multiple of the time. What is waited for ends the wait: only a failure is later for it.
+PATIENCE=${SKIFF_VM_PATIENCE:-4}
 # soon SECONDS COMMAND...: the guest's command succeeds in time; its processor is emulated, so the times are long, and
-# every look at it takes from what is looked at.
+# every look at it takes from what is looked at. The host may be busy: the time is PATIENCE times this.
 soon() {
-    local seconds=$1
+    local seconds=$(($1 * PATIENCE))
     shift
     vm "until { $*; } >/dev/null 2>&1; do ((SECONDS < $seconds)) || exit 1; sleep 1; done" ||
         fail "not within $seconds s: $*"
 }
-KUBECTL='/mnt/bin/kubectl --kubeconfig /var/lib/controlplane/admin.kubeconfig --request-timeout 60s'
+KUBECTL='/mnt/bin/kubectl --kubeconfig /var/lib/controlplane/admin.kubeconfig --request-timeout 180s'
 kubectl() { vm "$KUBECTL ${*@Q}"; }
+# delete POD...: ends these pods and waits until they are gone.
+delete() { kubectl delete pod "$@" --grace-period=1 --timeout="$((300 * PATIENCE))s" >/dev/null; }
 # The node asks for its own object: cheaper than a kubectl, and it proves the node's credentials.
 PEM=/var/lib/kubelet/pki/kubelet-client-current.pem
 AS_NODE="curl -fsSN --cacert /var/lib/controlplane/pki/ca.crt --cert $PEM --key $PEM"
-OWN_NODE="$AS_NODE --max-time 10 https://127.0.0.1:6443/api/v1/nodes/vm-node"
+OWN_NODE="$AS_NODE --max-time 60 https://127.0.0.1:6443/api/v1/nodes/vm-node"
 WATCH_NODE="$AS_NODE --max-time 120 https://127.0.0.1:6443/api/v1/nodes?watch=true&fieldSelector=metadata.name%3Dvm-node"
 # Of a control plane that writes a condition's fields in any order.
 IS_READY="tr -d ' \n' | grep -qE '\"type\":\"Ready\"[^}]*\"status\":\"True\"|\"status\":\"True\"[^}]*\"type\":\"Ready\"'"
@@ -129,7 +133,7 @@ PODS
     soon 180 "$KUBECTL wait --for=condition=Ready --timeout=30s pod/web pod/sure"
 }
 page_of_web() {
-    vm "curl -fsS --max-time 20 http://$(kubectl get pod web -o 'jsonpath={.status.podIP}')/" | grep -q 'Welcome to nginx' || fail "no page from pod web"
+    vm "curl -fsS --max-time 90 http://$(kubectl get pod web -o 'jsonpath={.status.podIP}')/" | grep -q 'Welcome to nginx' || fail "no page from pod web"
 }
 # pod_group NAME: the directory of the pod's cgroup.
 pod_group() {
@@ -163,7 +167,7 @@ kill_kubelet() {
 # is of. A unit in the machine watches for it and tells the console; nobody logs in before that, because a login takes an
 # emulated processor for seconds.
 reboot() {
-    local before spent deadline=$((SECONDS + 300))
+    local before spent deadline=$((SECONDS + 300 * PATIENCE))
     before=$(notes)
     vm 'cat >/root/note-ready; chmod 755 /root/note-ready' <<NOTE
 #!/bin/bash
@@ -197,7 +201,7 @@ NOTE
 }
 # reboot_unwatched: of a machine without a control plane, which nobody can ask whether the node is Ready.
 reboot_unwatched() {
-    local before deadline=$((SECONDS + 600))
+    local before deadline=$((SECONDS + 600 * PATIENCE))
     before=$(logins)
     vm 'systemctl reboot' || true
     until (($(logins) > before)) && vm true 2>/dev/null; do

@@ -5,6 +5,7 @@ pub mod batch;
 pub mod bulk;
 pub mod connection;
 pub mod expression;
+pub mod feature;
 pub mod judge;
 pub mod set;
 pub mod step;

@@ -344,15 +344,4 @@ fn done(body: &[u8]) -> Result<(), Error> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn acknowledgements_and_refusals() {
-        assert!(acknowledged(&0i32.to_ne_bytes()).is_ok());
-        let error = acknowledged(&(-17i32).to_ne_bytes()).unwrap_err();
-        assert!(error.is_exists());
-        assert_eq!(error.to_string(), "file exists");
-        assert!(acknowledged(&(-19i32).to_ne_bytes()).unwrap_err().is_missing());
-    }
-}
+mod tests;

@@ -1,6 +1,10 @@
 //! Kernel switches under `/proc/sys/net`, of the calling thread's network namespace.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
+
+/// The longest value that is read, bytes.
+const LONGEST: usize = 512 << 10;
 
 /// A switch that cannot be set.
 #[derive(Debug, thiserror::Error)]
@@ -38,7 +42,22 @@ pub fn ensure(name: &str, value: &str) -> Result<(), Error> {
 
 /// Reads a value; `None` when there is no such switch.
 pub fn get(name: &str) -> Option<String> {
-    std::fs::read_to_string(path(name))
-        .ok()
-        .map(|text| text.trim().to_owned())
+    read(name).ok().map(|text| text.trim().to_owned())
+}
+
+/// Reads a value as the kernel writes it, in one piece: lists (bitmaps) have an end after the first read, however short that was.
+///
+/// # Errors
+/// There is no such switch, or its value does not end with its line: it may be cut.
+pub fn read(name: &str) -> io::Result<String> {
+    let mut bytes = vec![0; LONGEST];
+    let length = File::open(path(name))?.read(&mut bytes)?;
+    bytes.truncate(length);
+    match String::from_utf8(bytes) {
+        Ok(text) if text.ends_with('\n') => Ok(text),
+        _ => Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "its value is not one whole line",
+        )),
+    }
 }

@@ -8,7 +8,8 @@ mod service;
 
 use crate::cipher::{self, Algorithm, CipherError, SEED_BYTES, Secret};
 use crate::config::KmsPlugin;
-use crate::provider::{OpenError, SealError};
+use crate::metrics::Metrics;
+use crate::provider::{Failed, OpenError, SealError};
 use prost::Message;
 use proto::kms::{EncryptResponse, EncryptedDekSourceType, EncryptedObject, StatusResponse};
 use service::Service;
@@ -69,15 +70,17 @@ pub struct Kms {
     name: String,
     service: Service,
     state: Mutex<State>,
+    metrics: Arc<Metrics>,
 }
 
 impl Kms {
     /// A client of a plugin, which is asked nothing yet.
-    pub fn connect(plugin: &KmsPlugin) -> Self {
+    pub fn connect(plugin: &KmsPlugin, metrics: &Arc<Metrics>) -> Self {
         Self {
             name: plugin.name.clone(),
             service: Service::new(plugin),
             state: Mutex::default(),
+            metrics: Arc::clone(metrics),
         }
     }
 
@@ -121,7 +124,10 @@ impl Kms {
         if key_id.as_ref() == Some(&status.key_id) {
             return Ok(None);
         }
-        let seed = cipher::random::<SEED_BYTES>().map_err(|error| error.to_string())?;
+        let began = std::time::Instant::now();
+        let seed = cipher::random::<SEED_BYTES>();
+        self.metrics.generated(began, seed.is_ok());
+        let seed = seed.map_err(|error| error.to_string())?;
         let seed = Secret::new(seed.to_vec());
         let sealed = self.service.encrypt(&seed).await;
         let sealed = sealed.map_err(|error| format!("failed to encrypt DEK, error: {error}"))?;
@@ -161,11 +167,11 @@ impl Kms {
     }
 
     /// The value, and whether another key would be written with now.
-    pub(crate) async fn open(&self, key: &str, stored: &[u8]) -> Result<(Vec<u8>, bool), OpenError> {
+    pub(crate) async fn open(&self, key: &str, stored: &[u8]) -> Result<(Vec<u8>, bool), Failed> {
         let unreadable = |why: String| OpenError::Unreadable(why);
         let object = EncryptedObject::decode(stored).map_err(|error| unreadable(error.to_string()))?;
         if object.encrypted_data.is_empty() {
-            return Err(unreadable("encrypted data is empty".to_owned()));
+            return Err(unreadable("encrypted data is empty".to_owned()).into());
         }
         valid(&object).map_err(unreadable)?;
         let seed = self.seed_of(&object).await?;
@@ -181,23 +187,26 @@ impl Kms {
             let (now, object) = (&now.envelope, &object);
             now.key_id == object.key_id && now.encrypted_dek_source_type == object.encrypted_dek_source_type
         });
-        Ok((value?, !is_current))
+        Ok((value.map_err(OpenError::from)?, !is_current))
     }
 
     /// What the data of a stored value are encrypted with; the plugin is asked once.
-    async fn seed_of(&self, object: &EncryptedObject) -> Result<Arc<Secret>, OpenError> {
+    async fn seed_of(&self, object: &EncryptedObject) -> Result<Arc<Secret>, Failed> {
         let of = digest(object);
         let known = self.state().seeds.by_envelope.get(&of).map(Arc::clone);
         if let Some(known) = known {
             return Ok(known);
         }
+        self.metrics.cache_missed();
         let seed = self.service.decrypt(object).await;
         let seed = seed.map_err(|error| {
             let why = format!("failed to decrypt DEK, error: {error}");
-            match error.is_final {
+            let code = error.code;
+            let error = match error.is_final {
                 true => OpenError::Unreadable(why),
                 false => OpenError::Unavailable(why),
-            }
+            };
+            Failed { error, code }
         })?;
         let seed = Arc::new(seed);
         self.state().seeds.insert(of, Arc::clone(&seed));

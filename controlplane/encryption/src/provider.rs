@@ -5,8 +5,11 @@
 use crate::cipher::{Algorithm, CipherError};
 use crate::config::{NamedKey, ProviderConfig};
 use crate::kms::Kms;
+use crate::metrics::{Metrics, NO_CALL, Way};
 use bytes::Bytes;
+use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// How everything begins that is encrypted.
 const ENCRYPTED: &[u8] = b"k8s:enc:";
@@ -29,6 +32,19 @@ pub enum OpenError {
 impl From<CipherError> for OpenError {
     fn from(error: CipherError) -> Self {
         Self::Unreadable(error.to_string())
+    }
+}
+
+/// The same, with the status it is counted by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Failed {
+    pub(crate) error: OpenError,
+    pub(crate) code: &'static str,
+}
+
+impl From<OpenError> for Failed {
+    fn from(error: OpenError) -> Self {
+        Self { error, code: NO_CALL }
     }
 }
 
@@ -61,11 +77,20 @@ fn prefix(algorithm: Algorithm) -> &'static str {
 }
 
 impl Provider {
-    pub(crate) fn new(config: &ProviderConfig) -> Self {
+    /// How what it writes begins.
+    fn prefix(&self) -> Cow<'static, str> {
+        match self {
+            Self::Identity => Cow::Borrowed(""),
+            Self::Keys(algorithm, _) => Cow::Borrowed(prefix(*algorithm)),
+            Self::Kms(kms) => Cow::Owned(format!("{KMS}{}:", kms.name())),
+        }
+    }
+
+    pub(crate) fn new(config: &ProviderConfig, metrics: &Arc<Metrics>) -> Self {
         match config {
             ProviderConfig::Identity => Self::Identity,
             ProviderConfig::Keys(algorithm, keys) => Self::Keys(*algorithm, keys.clone()),
-            ProviderConfig::Kms(plugin) => Self::Kms(Arc::new(Kms::connect(plugin))),
+            ProviderConfig::Kms(plugin) => Self::Kms(Arc::new(Kms::connect(plugin, metrics))),
         }
     }
 
@@ -91,7 +116,7 @@ impl Provider {
     }
 
     /// The value, and whether another key would be written with now; `None` if it is another provider's.
-    async fn open(&self, key: &str, stored: &Bytes) -> Option<Result<Opened, OpenError>> {
+    async fn open(&self, key: &str, stored: &Bytes) -> Option<Result<Opened, Failed>> {
         match self {
             Self::Identity => (!stored.starts_with(ENCRYPTED)).then(|| {
                 Ok(Opened {
@@ -101,7 +126,7 @@ impl Provider {
             }),
             Self::Keys(algorithm, keys) => {
                 let sealed = stored.strip_prefix(prefix(*algorithm).as_bytes())?;
-                Some(open_with(*algorithm, keys, key, sealed))
+                Some(open_with(*algorithm, keys, key, sealed).map_err(Failed::from))
             }
             Self::Kms(kms) => {
                 let rest = stored.strip_prefix(KMS.as_bytes())?;
@@ -148,21 +173,47 @@ fn open_with(algorithm: Algorithm, keys: &[NamedKey], key: &str, sealed: &[u8]) 
 }
 
 /// How values of a resource are written, by the first, and read, by whichever wrote them.
-#[derive(Clone, Default)]
-pub(crate) struct Providers(pub(crate) Vec<Arc<Provider>>);
+#[derive(Clone)]
+pub(crate) struct Providers {
+    pub(crate) all: Vec<Arc<Provider>>,
+    metrics: Arc<Metrics>,
+}
 
 impl Providers {
-    pub(crate) async fn seal(&self, key: &str, value: Bytes) -> Result<Bytes, SealError> {
-        match self.0.first().map(|first| &**first) {
-            None => Ok(value),
-            Some(first) => Ok(first.seal(key, &value).await?.into()),
+    pub(crate) fn new(metrics: &Arc<Metrics>) -> Self {
+        Self {
+            all: Vec::new(),
+            metrics: Arc::clone(metrics),
         }
+    }
+
+    pub(crate) async fn seal(&self, key: &str, value: Bytes) -> Result<Bytes, SealError> {
+        let Some(first) = self.all.first() else {
+            return Ok(value);
+        };
+        let began = Instant::now();
+        let sealed = first.seal(key, &value).await;
+        let outcome = sealed.as_ref().map(drop).map_err(|_| NO_CALL);
+        // In clear there is none, as upstream has it.
+        self.metrics
+            .transformed(Way::ToStorage, &first.prefix(), began, outcome);
+        Ok(sealed?.into())
     }
 
     pub(crate) async fn open(&self, key: &str, stored: &Bytes) -> Result<Opened, OpenError> {
         let mut failed: Option<OpenError> = None;
-        for (number, provider) in self.0.iter().enumerate() {
-            match provider.open(key, stored).await {
+        let began = Instant::now();
+        let count = |prefix: &str, outcome| {
+            let prefix = if prefix.is_empty() { "identity" } else { prefix };
+            self.metrics.transformed(Way::FromStorage, prefix, began, outcome);
+        };
+        for (number, provider) in self.all.iter().enumerate() {
+            let opened = provider.open(key, stored).await;
+            if let Some(opened) = &opened {
+                let outcome = opened.as_ref().map(drop).map_err(|failed| failed.code);
+                count(&provider.prefix(), outcome);
+            }
+            match opened.map(|opened| opened.map_err(|failed| failed.error)) {
                 None => {}
                 Some(Ok(opened)) => {
                     let is_stale = opened.is_stale || number > 0;
@@ -175,7 +226,10 @@ impl Providers {
                 },
             }
         }
-        Err(failed.unwrap_or_else(|| OpenError::Unreadable(NO_PREFIX.to_owned())))
+        Err(failed.unwrap_or_else(|| {
+            count("unknown", Err(NO_CALL));
+            OpenError::Unreadable(NO_PREFIX.to_owned())
+        }))
     }
 }
 

@@ -4,6 +4,7 @@
 
 use crate::config::{Entry, GroupResource};
 use crate::kms::Kms;
+use crate::metrics::Metrics;
 use crate::provider::{Provider, Providers};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,19 +23,21 @@ pub struct Transformers {
 }
 
 impl Transformers {
-    /// As the entries say. Plugins are not asked yet.
-    pub fn new(entries: &[Entry]) -> Self {
+    /// As the entries say; what they do is counted. Plugins are not asked yet.
+    pub fn new(entries: &[Entry], metrics: &Arc<Metrics>) -> Self {
         let mut made = Self::default();
         for entry in entries {
-            let providers: Vec<_> = entry.providers.iter().map(|one| Arc::new(Provider::new(one))).collect();
+            let provider = |one| Arc::new(Provider::new(one, metrics));
+            let providers: Vec<_> = entry.providers.iter().map(provider).collect();
             for provider in &providers {
                 if let Provider::Kms(kms) = &**provider {
                     made.plugins.push(Arc::clone(kms));
                 }
             }
             for resource in &entry.resources {
-                let known = made.by_resource.entry(resource.clone()).or_default();
-                known.0.extend(providers.iter().map(Arc::clone));
+                let known = made.by_resource.entry(resource.clone());
+                let known = known.or_insert_with(|| Providers::new(metrics));
+                known.all.extend(providers.iter().map(Arc::clone));
             }
         }
         made

@@ -57,6 +57,7 @@ fn request(known: Known) -> TxnRequest {
             target: CompareTarget::Version.into(),
             key: COMPACT_KEY.to_vec(),
             target_union: Some(TargetUnion::Version(known.version)),
+            range_end: Vec::new(),
         }],
         success: vec![op(Request::RequestPut(PutRequest {
             key: COMPACT_KEY.to_vec(),

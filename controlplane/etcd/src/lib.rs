@@ -6,8 +6,12 @@
 mod address;
 mod compactor;
 mod connect;
+mod fence;
+mod form;
 mod keys;
+mod leases;
 mod members;
+pub mod moving;
 mod options;
 mod rpc;
 mod settle;
@@ -19,15 +23,18 @@ mod verdict;
 mod watching;
 
 pub use options::{Deadlines, OpenError, Options, TlsFiles};
+#[cfg(any(test, feature = "test-util"))]
+pub use testing::binary;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use fence::Fence;
 use keys::Keys;
 use proto::etcd::{KeyValue, RangeRequest};
 use rpc::Rpc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use store::{Expect, Record, Revision, Steps, Store, StoreError};
+use store::{Expect, Record, Replaced, Revision, Steps, Store, StoreError};
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
@@ -40,6 +47,7 @@ const RANGE_TRIES: usize = 3;
 pub struct Etcd {
     rpc: Arc<Rpc>,
     keys: Keys,
+    fence: Arc<Fence>,
     /// Questions for the revision so far, and the last answer with the number of questions it is for.
     asked: AtomicU64,
     answered: Mutex<(u64, Result<Revision, StoreError>)>,
@@ -62,42 +70,95 @@ impl Etcd {
     pub async fn open(options: Options) -> Result<Self, OpenError> {
         let rpc = Arc::new(Rpc::new(&options)?);
         rpc.first_answer(options.deadlines.start).await?;
+        let (keys, noted) = form::read(&rpc, Keys::under(&options.prefix), &options.prefix).await?;
+        if let Some(found) = moving::mark(&rpc, &keys).await.map_err(no_answer)? {
+            return Err(OpenError::Moving {
+                prefix: options.prefix,
+                why: found.mark.text,
+            });
+        }
         let interval = options.compaction_interval;
         let compactor = interval.map(|interval| tokio::spawn(compactor::run(Arc::clone(&rpc), interval)));
         Ok(Self {
             rpc,
-            keys: Keys::under(&options.prefix),
+            fence: Arc::new(Fence::new(keys.clone(), &options.prefix, noted)),
+            keys,
             asked: AtomicU64::new(0),
             answered: Mutex::new((0, Err(StoreError::Closed))),
             compactor,
         })
     }
 
-    async fn pages(&self, prefix: &str) -> Result<(Revision, Vec<Record>), StoreError> {
-        let (mut from, end) = self.keys.range_of(prefix);
-        let (mut revision, mut records) = (0, Vec::new());
-        loop {
-            let request = RangeRequest {
-                key: from,
-                range_end: end.clone(),
-                limit: PAGE,
-                revision,
-                ..RangeRequest::default()
-            };
-            let page = self.rpc.range(request).await?;
-            if revision == 0 {
-                revision = page.header.map_or(0, |header| header.revision);
-            }
-            from = match page.kvs.last() {
-                Some(last) if page.more => [&last.key, &b"\0"[..]].concat(),
-                _ => Vec::new(),
-            };
-            records.extend(page.kvs.into_iter().filter_map(|kv| record(&self.keys, kv)));
-            if from.is_empty() {
-                return Ok((revision as Revision, records));
-            }
-        }
+    /// Notes in etcd which form of values is written from now on, unless that is noted already; for who is about to write.
+    ///
+    /// # Errors
+    /// As of any write.
+    pub async fn note_form(&self) -> Result<(), StoreError> {
+        form::note(&self.rpc, &self.keys).await?;
+        let found = form::found(&self.rpc, &self.keys).await?;
+        self.fence.take(fence::found(found.as_ref()))
     }
+
+    /// Ends when nothing is read or written here any more, with the reason: what is under the prefix is not what it was when the store
+    /// was opened, or of a form this binary does not read.
+    pub fn over(&self) -> impl Future<Output = String> + Send + use<> {
+        self.fence.over()
+    }
+
+    async fn pages(&self, prefix: &str) -> Result<(Revision, Vec<Record>), StoreError> {
+        let range = self.keys.range_of(prefix);
+        let (mut next, mut records) = (Some(range.0), Vec::new());
+        let mut revision = 0;
+        while let Some(from) = next {
+            let page = page(&self.rpc, &self.keys, (from, range.1.clone()), revision).await?;
+            (revision, next) = (page.revision, page.next);
+            records.extend(page.records);
+        }
+        if prefix.is_empty() {
+            let note = self.keys.ours(&self.keys.form());
+            let found = records.iter().find(|record| note.as_ref() == Some(&record.key));
+            self.fence.look(found.map(|found| (&found.value[..], 0)))?;
+        }
+        self.fence.check()?;
+        Ok((self.keys.ours_at(revision), records))
+    }
+}
+
+/// A part of a range.
+struct Page {
+    /// Of all the pages; etcd's.
+    revision: i64,
+    records: Vec<Record>,
+    /// How many of them go by themselves.
+    leased: u64,
+    /// Where the next one begins; `None` if this is the last.
+    next: Option<Vec<u8>>,
+}
+
+/// The first records of a range at a revision of etcd's, the newest if it is zero.
+async fn page(rpc: &Rpc, keys: &Keys, range: (Vec<u8>, Vec<u8>), revision: i64) -> Result<Page, StoreError> {
+    let request = RangeRequest {
+        key: range.0,
+        range_end: range.1,
+        limit: PAGE,
+        revision,
+        ..RangeRequest::default()
+    };
+    let page = rpc.range(request).await?;
+    let next = page.kvs.last().filter(|_| page.more);
+    Ok(Page {
+        revision: match revision {
+            0 => page.header.map_or(0, |header| header.revision),
+            _ => revision,
+        },
+        next: next.map(|last| [&last.key, &b"\0"[..]].concat()),
+        leased: page.kvs.iter().filter(|kv| kv.lease != 0).count() as u64,
+        records: page.kvs.into_iter().filter_map(|kv| record(keys, kv)).collect(),
+    })
+}
+
+fn no_answer(error: StoreError) -> OpenError {
+    OpenError::NoAnswer(error.to_string())
 }
 
 /// Where a key of ours is in etcd, for what is bound to that place.
@@ -110,8 +171,8 @@ fn record(keys: &Keys, kv: KeyValue) -> Option<Record> {
     Some(Record {
         key: keys.ours(&kv.key)?,
         value: Bytes::from(kv.value),
-        created: kv.create_revision as Revision,
-        modified: kv.mod_revision as Revision,
+        created: keys.ours_at(kv.create_revision),
+        modified: keys.ours_at(kv.mod_revision),
     })
 }
 
@@ -131,6 +192,10 @@ impl Store for Etcd {
         self.write((key, unchanged), txn::Write::Put(&value), expect).await
     }
 
+    async fn put_for_deletion(&self, key: &str, value: Bytes, expect: Revision) -> Result<Revision, StoreError> {
+        self.put(key, value, Expect::At(expect)).await
+    }
+
     fn is_shared(&self) -> bool {
         true
     }
@@ -145,7 +210,13 @@ impl Store for Etcd {
             ..RangeRequest::default()
         };
         let found = self.rpc.range(request).await?.kvs.into_iter().next();
+        self.fence.check()?;
         Ok(found.and_then(|kv| record(&self.keys, kv)))
+    }
+
+    async fn is_stale(&self, _key: &str, _revision: Revision) -> bool {
+        // Bytes are stored as they are given.
+        false
     }
 
     async fn range(&self, prefix: &str) -> Result<(Revision, Vec<Record>), StoreError> {
@@ -160,7 +231,25 @@ impl Store for Etcd {
     }
 
     async fn watch(&self, prefix: &str, after: Revision) -> Result<Steps, StoreError> {
-        watching::watch(Arc::clone(&self.rpc), self.keys.clone(), prefix.to_owned(), after).await
+        self.fence.check()?;
+        let fence = Arc::clone(&self.fence);
+        watching::watch(
+            (Arc::clone(&self.rpc), fence),
+            self.keys.clone(),
+            prefix.to_owned(),
+            after,
+        )
+        .await
+    }
+
+    /// Everything is watched at once anyway, and etcd keeps history for who has not read it, until it is compacted.
+    async fn follow(&self, after: Revision) -> Result<Steps, StoreError> {
+        self.watch("", after).await
+    }
+
+    async fn remembered(&self) -> Vec<Replaced> {
+        // etcd has the history itself.
+        Vec::new()
     }
 
     async fn current_revision(&self) -> Result<Revision, StoreError> {
@@ -172,12 +261,27 @@ impl Store for Etcd {
         }
         let covered = self.asked.load(Ordering::SeqCst);
         let answer = self.rpc.revision().await;
+        let answer = self.fence.check().and(answer);
+        let answer = answer.map(|revision| self.keys.ours_at(revision as i64));
         *answered = (covered, answer.clone());
         answer
     }
 
+    fn check(&self) -> Result<(), StoreError> {
+        // Only a request tells.
+        Ok(())
+    }
+
+    fn fail(&self, error: &StoreError) {
+        tracing::error!(%error, "the store is not read any more");
+    }
+
     async fn compact(&self, revision: Revision) -> Result<(), StoreError> {
-        self.rpc.compact(revision).await
+        match self.keys.theirs_at(revision) {
+            // Of a store before this one.
+            ..=0 => Ok(()),
+            theirs => self.rpc.compact(theirs as Revision).await,
+        }
     }
 
     /// Nothing: others read etcd's history too, and who compacts it is agreed on between them.

@@ -83,6 +83,28 @@ pub enum OpenError {
     /// A file cannot be used.
     #[error("{0}")]
     Tls(String),
+    /// What is there is being moved, or has been moved away.
+    #[error("the keys under --etcd-prefix={prefix} cannot be used: {why}")]
+    Moving {
+        /// The prefix.
+        prefix: String,
+        /// What the move says of itself.
+        why: String,
+    },
+    /// What is there is of a form that only newer binaries read.
+    #[error("the objects under --etcd-prefix={prefix} {why}")]
+    Form {
+        /// The prefix.
+        prefix: String,
+        /// Which form, and which this binary knows.
+        why: String,
+    },
+    /// Its user may not do what is needed.
+    #[error(
+        "the servers of --etcd-servers refuse ({0}): their user for --etcd-certfile needs the right to read all keys, and to write those \
+         under --etcd-prefix and compact_rev_key"
+    )]
+    Refused(String),
     /// Nobody answers.
     #[error("no server of --etcd-servers answers: {0}")]
     NoAnswer(String),

@@ -9,6 +9,7 @@ use crate::members::Members;
 use crate::options::{Deadlines, OpenError, Options};
 use crate::verdict::{self, Verdict};
 use proto::etcd::kv_client::KvClient;
+use proto::etcd::lease_client::LeaseClient;
 use proto::etcd::watch_client::WatchClient;
 use proto::etcd::{CompactionRequest, RangeRequest, RangeResponse, ResponseHeader, TxnRequest, TxnResponse};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -74,7 +75,10 @@ impl Rpc {
         let end = Instant::now() + within;
         let request = revision_request();
         let answer = self.read_until(end, |client| range_once(client, request.clone())).await;
-        let answer = answer.map_err(|error| OpenError::NoAnswer(error.to_string()))?;
+        let answer = answer.map_err(|error| match error {
+            StoreError::Refused(why) => OpenError::Refused(why),
+            error => OpenError::NoAnswer(error.to_string()),
+        })?;
         self.note(answer.header.as_ref());
         Ok(())
     }
@@ -126,10 +130,35 @@ impl Rpc {
 
     /// One attempt at a transaction, at the member whose turn it is.
     pub(crate) async fn txn_once(&self, request: TxnRequest, end: Instant) -> Result<TxnResponse, Failed> {
-        let once = |mut client: KvClient<Channel>| async move { client.txn(request).await };
+        let once = |channel| async move { kv(channel).txn(request).await };
         let answer = self.attempt(end, once).await?.into_inner();
         self.note(answer.header.as_ref());
         Ok(answer)
+    }
+
+    /// A transaction that may be done twice, repeated until somebody has answered.
+    pub(crate) async fn txn(&self, request: TxnRequest) -> Result<TxnResponse, StoreError> {
+        let end = Instant::now() + self.deadlines.request;
+        loop {
+            let failed = match self.txn_once(request.clone(), end).await {
+                Ok(answer) => return Ok(answer),
+                Err(failed) => failed,
+            };
+            match failed.verdict {
+                Verdict::Refused | Verdict::Compacted => return Err(StoreError::Refused(failed.text)),
+                Verdict::NotDone | Verdict::Unsure if self.is_over(end) => return Err(unavailable(&failed.text)),
+                Verdict::NotDone | Verdict::Unsure => {}
+            }
+        }
+    }
+
+    /// A request about leases that may be done twice.
+    pub(crate) async fn lease<T, F>(&self, once: impl Fn(LeaseClient<Channel>) -> F) -> Result<T, StoreError>
+    where
+        F: Future<Output = Result<T, Status>>,
+    {
+        let end = Instant::now() + self.deadlines.request;
+        self.repeated(end, |channel| once(LeaseClient::new(channel))).await
     }
 
     /// A client for watches at the member whose turn it is, and that member's number.
@@ -154,6 +183,13 @@ impl Rpc {
     where
         F: Future<Output = Result<T, Status>>,
     {
+        self.repeated(end, |channel| once(kv(channel))).await
+    }
+
+    async fn repeated<T, F>(&self, end: Instant, once: impl Fn(Channel) -> F) -> Result<T, StoreError>
+    where
+        F: Future<Output = Result<T, Status>>,
+    {
         loop {
             let failed = match self.attempt(end, &once).await {
                 Ok(answer) => return Ok(answer),
@@ -174,16 +210,15 @@ impl Rpc {
     }
 
     /// One attempt, begun when a member may be asked, and not after the end.
-    async fn attempt<T, F>(&self, end: Instant, once: impl FnOnce(KvClient<Channel>) -> F) -> Result<T, Failed>
+    async fn attempt<T, F>(&self, end: Instant, once: impl FnOnce(Channel) -> F) -> Result<T, Failed>
     where
         F: Future<Output = Result<T, Status>>,
     {
         let (member, free) = self.health.choose(Instant::now());
         tokio::time::sleep_until(free.min(end)).await;
         let Member { url, channel } = &self.members[member];
-        let client = KvClient::new(channel.clone()).max_decoding_message_size(usize::MAX);
         let deadline = end.min(Instant::now() + self.deadlines.attempt);
-        let (verdict, text) = match tokio::time::timeout_at(deadline, once(client)).await {
+        let (verdict, text) = match tokio::time::timeout_at(deadline, once(channel.clone())).await {
             Ok(Ok(answer)) => {
                 self.health.answered(member);
                 return Ok(answer);
@@ -204,6 +239,10 @@ impl Rpc {
             }
         }
     }
+}
+
+fn kv(channel: Channel) -> KvClient<Channel> {
+    KvClient::new(channel).max_decoding_message_size(usize::MAX)
 }
 
 /// What to tell when nobody has answered in time, and why the last one has not.

@@ -11,6 +11,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+/// The etcd that tests run: that of the directory `SKIFF_ETCD` names, or the one of the path.
+pub fn binary() -> PathBuf {
+    std::env::var_os("SKIFF_ETCD").map_or_else(|| PathBuf::from("etcd"), |place| PathBuf::from(place).join("etcd"))
+}
+
 /// See the module.
 pub struct Cluster {
     directory: tempfile::TempDir,
@@ -62,7 +67,9 @@ impl Cluster {
             let _ = std::fs::remove_file(self.path().join(left.trim_start_matches("unix://")));
         }
         let spawned = Command::new("setpriv")
-            .args(["--pdeathsig", "KILL", "etcd", "--unsafe-no-fsync"])
+            .args(["--pdeathsig", "KILL"])
+            .arg(binary())
+            .arg("--unsafe-no-fsync")
             .args(["--name", &format!("m{member}"), "--data-dir", &format!("data{member}")])
             .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
             .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
@@ -75,12 +82,10 @@ impl Cluster {
             .stdout(log.try_clone().unwrap())
             .stderr(log)
             .spawn();
-        let is_installed = std::env::var_os("PATH")
-            .is_some_and(|path| std::env::split_paths(&path).any(|place| place.join("etcd").is_file()));
-        assert!(
-            is_installed,
-            "etcd is not installed: it is in Debian's package etcd-server"
-        );
+        let is_found = binary().is_file()
+            || std::env::var_os("PATH")
+                .is_some_and(|path| std::env::split_paths(&path).any(|place| place.join("etcd").is_file()));
+        assert!(is_found, "etcd is not installed: it is in Debian's package etcd-server");
         self.members[member] = Some(spawned.expect("setpriv (Debian's util-linux) can be started"));
     }
 

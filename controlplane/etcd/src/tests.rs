@@ -1,6 +1,7 @@
 //! The store over real members: what every backend must do, and what becomes of reads, writes and watches when members die.
 
 mod faults;
+mod lost;
 
 use crate::keys::Keys;
 use crate::testing::Cluster;

@@ -1,11 +1,14 @@
 //! Conditional writes: one transaction that compares the key's revision, writes, and otherwise tells what is there.
 //!
-//! Owns the repetition of a write. It may be repeated because its condition ends with it; what the answer to a repetition means, when
-//! an earlier attempt may have been done, is found out in `settle`.
+//! Owns the repetition of a write. One over a revision may be repeated because its condition ends with it, for good; what the answer to
+//! a repetition means, when an earlier attempt may have been done, is found out in `settle`. A creation is not: what it asks for may
+//! come back, and then a lost attempt is done at last, minutes later perhaps (a partition's buffers keep it), by the side of its
+//! repetition. After a lost answer it is only looked whether it was done.
 
+use crate::moving::Mark;
 use crate::rpc::{Failed, unavailable};
 use crate::verdict::Verdict;
-use crate::{Etcd, record, settle};
+use crate::{Etcd, fence, record, settle};
 use bytes::Bytes;
 use proto::etcd::compare::{CompareResult, CompareTarget, TargetUnion};
 use proto::etcd::request_op::Request;
@@ -34,27 +37,64 @@ impl Etcd {
         expect: Expect,
     ) -> Result<Revision, StoreError> {
         let theirs = &self.keys.theirs(key)[..];
-        let others: Vec<(Vec<u8>, Revision)> = unchanged
+        let mut others: Vec<(Vec<u8>, i64)> = unchanged
             .iter()
-            .map(|(other, revision)| (self.keys.theirs(other), *revision))
+            .map(|(other, revision)| (self.keys.theirs(other), self.keys.theirs_at(*revision)))
             .collect();
+        // Nothing is written where a mark says so: it has not been written. Nor by who does not know what is there.
+        others.extend([(self.keys.mark(), 0), (self.keys.form(), self.fence.noted())]);
+        let expected = match expect {
+            // No key has been written at revision 0.
+            Expect::Absent => 0,
+            Expect::At(revision) => self.keys.theirs_at(revision),
+        };
         // What this write does has a newer revision than this one.
         let before = match expect {
             Expect::Absent => self.rpc.newest(),
-            Expect::At(revision) => revision,
+            Expect::At(revision) => self.keys.theirs_at(revision).max(0) as Revision,
         };
         let end = Instant::now() + self.rpc.deadlines.request;
         let mut is_unsure = false;
         loop {
-            let failed = match self.rpc.txn_once(request(theirs, write, expect, &others), end).await {
-                Ok(answer) if answer.succeeded => return Ok(revision_of(&answer)),
+            let is_only_looked_for = is_unsure && expect == Expect::Absent;
+            let written = (!is_only_looked_for).then_some(write);
+            let failed = match self
+                .rpc
+                .txn_once(request(theirs, written, expected, &others), end)
+                .await
+            {
+                Ok(answer) if answer.succeeded && is_only_looked_for => return Err(unknown("its key is not there")),
+                Ok(answer) if answer.succeeded => return Ok(self.keys.ours_at(revision_of(&answer))),
                 Ok(answer) => {
-                    let mut found = present(answer).into_iter();
+                    let mut found = present(answer);
+                    // As they were pushed: the two notes are the last.
+                    let (note, mark) = (found.pop().flatten(), found.pop().flatten());
+                    let mut found = found.into_iter();
                     let current = found.next().flatten();
-                    if expect.holds(current.as_ref().map(|current| current.mod_revision as Revision)) {
-                        if is_unsure && expect == Expect::Absent {
-                            let why = "whether the write was done is not known: its key is not there".to_owned();
-                            return Err(StoreError::OutcomeUnknown(why));
+                    if note.as_ref().map_or(0, |note| note.mod_revision) != others.last().map_or(0, |(_, noted)| *noted)
+                    {
+                        match self.fence.take(fence::found(note.as_ref())) {
+                            // It may have been done by the side of the note, or may be yet.
+                            Err(error) if is_unsure => return Err(unknown(&error.to_string())),
+                            Err(error) => return Err(error),
+                            Ok(()) => {
+                                others.pop();
+                                others.push((self.keys.form(), self.fence.noted()));
+                                continue;
+                            }
+                        }
+                    }
+                    if current.as_ref().map_or(0, |current| current.mod_revision) == expected {
+                        if is_only_looked_for {
+                            return Err(unknown("its key is not there"));
+                        }
+                        if let Some(mark) = mark {
+                            if is_unsure {
+                                return Err(unknown(
+                                    "the mark that forbids writes may go, and an earlier attempt be done then",
+                                ));
+                            }
+                            return Err(StoreError::ReadOnly(Mark::parse(&mark.value).text));
                         }
                         return Err(self.other_conflict(unchanged, found));
                     }
@@ -62,8 +102,11 @@ impl Etcd {
                         let since = (before, expect == Expect::Absent);
                         let settled = settle::settle(&self.rpc, theirs, write, since, current.as_ref(), end);
                         if let Some(revision) = settled.await? {
-                            return Ok(revision);
+                            return Ok(self.keys.ours_at(revision as i64));
                         }
+                    }
+                    if is_only_looked_for {
+                        return Err(unknown("its key is another's now, and may be free again"));
                     }
                     return Err(StoreError::Conflict {
                         key: key.to_owned(),
@@ -85,7 +128,7 @@ impl Etcd {
         unchanged: &[(String, Revision)],
         found: impl Iterator<Item = Option<KeyValue>>,
     ) -> StoreError {
-        let of = |current: &Option<KeyValue>| current.as_ref().map(|current| current.mod_revision as Revision);
+        let of = |current: &Option<KeyValue>| Some(self.keys.ours_at(current.as_ref()?.mod_revision));
         let mut pairs = unchanged.iter().zip(found);
         match pairs.find(|((_, revision), current)| of(current) != Some(*revision)) {
             Some(((key, _), current)) => StoreError::Conflict {
@@ -95,6 +138,10 @@ impl Etcd {
             None => StoreError::Refused("etcd refused a write whose conditions hold".to_owned()),
         }
     }
+}
+
+fn unknown(why: &str) -> StoreError {
+    StoreError::OutcomeUnknown(format!("whether the write was done is not known: {why}"))
 }
 
 /// With which error a write ends after a failed attempt; `None` to try again.
@@ -109,53 +156,75 @@ fn ending(failed: &Failed, is_unsure: bool, is_late: bool) -> Option<StoreError>
     }
 }
 
-fn request(key: &[u8], write: Write<'_>, expect: Expect, others: &[(Vec<u8>, Revision)]) -> TxnRequest {
-    let revision = match expect {
-        // No key has been written at revision 0.
-        Expect::Absent => 0,
-        Expect::At(revision) => revision as i64,
-    };
-    let op = |request| RequestOp { request: Some(request) };
+/// The transaction; one that writes nothing only tells.
+fn request(key: &[u8], write: Option<Write<'_>>, revision: i64, others: &[(Vec<u8>, i64)]) -> TxnRequest {
     let key = key.to_vec();
-    let write = match write {
-        Write::Put(value) => Request::RequestPut(PutRequest {
-            key: key.clone(),
-            value: value.to_vec(),
-            lease: 0,
-        }),
-        Write::Delete => Request::RequestDeleteRange(DeleteRangeRequest {
-            key: key.clone(),
-            range_end: Vec::new(),
-        }),
-    };
+    let write = write.map(|write| match write {
+        Write::Put(value) => put(key.clone(), value.to_vec(), 0),
+        Write::Delete => delete(key.clone(), Vec::new()),
+    });
     let mut conditions = vec![(key, revision)];
-    conditions.extend(others.iter().map(|(key, revision)| (key.clone(), *revision as i64)));
-    let read = |(key, _): &(Vec<u8>, i64)| {
-        op(Request::RequestRange(RangeRequest {
-            key: key.clone(),
-            ..RangeRequest::default()
-        }))
-    };
-    let failure = conditions.iter().map(read).collect();
-    let compare = |(key, revision)| Compare {
-        result: CompareResult::Equal.into(),
-        target: CompareTarget::Mod.into(),
-        key,
-        target_union: Some(TargetUnion::ModRevision(revision)),
-    };
+    conditions.extend(others.iter().cloned());
+    let failure = conditions.iter().map(|(key, _)| read(key.clone())).collect();
     TxnRequest {
-        compare: conditions.into_iter().map(compare).collect(),
-        success: vec![op(write)],
+        compare: conditions
+            .into_iter()
+            .map(|(key, revision)| equal(key, revision))
+            .collect(),
+        success: write.into_iter().collect(),
         failure,
     }
 }
 
-fn revision_of(answer: &TxnResponse) -> Revision {
-    answer.header.as_ref().map_or(0, |header| header.revision) as Revision
+fn op(request: Request) -> RequestOp {
+    RequestOp { request: Some(request) }
+}
+
+/// A condition: the key was written last at this revision of etcd's; 0 if there is none.
+pub(crate) fn equal(key: Vec<u8>, revision: i64) -> Compare {
+    Compare {
+        result: CompareResult::Equal.into(),
+        target: CompareTarget::Mod.into(),
+        key,
+        target_union: Some(TargetUnion::ModRevision(revision)),
+        range_end: Vec::new(),
+    }
+}
+
+/// A condition: there is no key from one to before another.
+pub(crate) fn none_in((key, range_end): (Vec<u8>, Vec<u8>)) -> Compare {
+    Compare {
+        result: CompareResult::Less.into(),
+        range_end,
+        // Nothing has been written before etcd's first revision.
+        ..equal(key, 1)
+    }
+}
+
+/// A key is written, with a lease unless that is 0.
+pub(crate) fn put(key: Vec<u8>, value: Vec<u8>, lease: i64) -> RequestOp {
+    op(Request::RequestPut(PutRequest { key, value, lease }))
+}
+
+/// A key goes, or a range up to its end.
+pub(crate) fn delete(key: Vec<u8>, range_end: Vec<u8>) -> RequestOp {
+    op(Request::RequestDeleteRange(DeleteRangeRequest { key, range_end }))
+}
+
+/// A key is read.
+pub(crate) fn read(key: Vec<u8>) -> RequestOp {
+    op(Request::RequestRange(RangeRequest {
+        key,
+        ..RangeRequest::default()
+    }))
+}
+
+fn revision_of(answer: &TxnResponse) -> i64 {
+    answer.header.as_ref().map_or(0, |header| header.revision)
 }
 
 /// What the key, and then each of the others, held when a condition was false.
-fn present(answer: TxnResponse) -> Vec<Option<KeyValue>> {
+pub(crate) fn present(answer: TxnResponse) -> Vec<Option<KeyValue>> {
     let read = |response: ResponseOp| match response.response? {
         Response::ResponseRange(range) => range.kvs.into_iter().next(),
         _ => None,

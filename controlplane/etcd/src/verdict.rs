@@ -31,7 +31,9 @@ pub(crate) fn of(status: &Status) -> Verdict {
         // Said before anything is proposed to the others.
         Code::Unavailable if status.message() == "etcdserver: no leader" => Verdict::NotDone,
         Code::ResourceExhausted if status.message() == "etcdserver: too many requests" => Verdict::NotDone,
-        Code::InvalidArgument
+        // A lease that is over.
+        Code::NotFound
+        | Code::InvalidArgument
         | Code::ResourceExhausted
         | Code::FailedPrecondition
         | Code::PermissionDenied

@@ -5,6 +5,7 @@
 //! changes it stands for.) A watch begins at the revision that is known already, whose changes are left out: etcd refuses a revision
 //! only if it is older than the compacted one. Never resumes by itself: it ends with the reason, and the window goes on elsewhere.
 
+use crate::fence::{self, Fence};
 use crate::keys::Keys;
 use crate::rpc::Rpc;
 use crate::verdict::{self, Verdict};
@@ -12,7 +13,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 use proto::etcd::event::EventType;
 use proto::etcd::watch_request::RequestUnion;
-use proto::etcd::{Event, WatchCreateRequest, WatchRequest, WatchResponse};
+use proto::etcd::{Event, KeyValue, WatchCreateRequest, WatchRequest, WatchResponse};
 use std::sync::Arc;
 use store::{Change, Revision, Step, Steps, StoreError};
 use tokio::sync::mpsc;
@@ -26,30 +27,56 @@ fn everything() -> (Vec<u8>, Vec<u8>) {
 }
 
 /// The changes after a revision under a prefix.
-pub(crate) async fn watch(rpc: Arc<Rpc>, keys: Keys, prefix: String, after: Revision) -> Result<Steps, StoreError> {
-    let watched = open(&rpc, everything(), after).await?;
+pub(crate) async fn watch(
+    (rpc, fence): (Arc<Rpc>, Arc<Fence>),
+    keys: Keys,
+    prefix: String,
+    after: Revision,
+) -> Result<Steps, StoreError> {
+    let theirs = match keys.oldest() {
+        Some(oldest) if after < oldest => return Err(StoreError::Compacted { wanted: after, oldest }),
+        _ => keys.theirs_at(after) as Revision,
+    };
+    let watched = open(&rpc, everything(), theirs).await;
     let reader = Reader {
-        watched,
+        watched: watched.map_err(|error| told(&keys, error))?,
+        note: keys.form(),
+        fence,
         keys,
         prefix,
-        seen: after,
+        seen: theirs,
         has_ended: false,
     };
     let steps = futures::stream::unfold(reader, |mut reader| async move {
         if reader.has_ended {
             return None;
         }
-        let step = reader.next().await;
+        let step = reader.next().await.map_err(|error| told(&reader.keys, error));
         reader.has_ended = step.is_err();
         Some((step, reader))
     });
     Ok(steps.boxed())
 }
 
+/// An error with revisions as we tell them.
+fn told(keys: &Keys, error: StoreError) -> StoreError {
+    match error {
+        StoreError::Compacted { wanted, oldest } => StoreError::Compacted {
+            wanted: keys.ours_at(wanted as i64),
+            oldest: keys.ours_at(oldest as i64),
+        },
+        other => other,
+    }
+}
+
 struct Reader {
     watched: Watched,
+    fence: Arc<Fence>,
+    /// Where what is noted of the whole stands.
+    note: Vec<u8>,
     keys: Keys,
     prefix: String,
+    /// A revision of etcd's.
     seen: Revision,
     has_ended: bool,
 }
@@ -65,25 +92,43 @@ impl Reader {
             let Some(newest) = newest.max().filter(|newest| *newest > self.seen) else {
                 continue;
             };
+            self.check(&events)?;
             let changes = events.into_iter().filter_map(|event| change(&self.keys, event));
-            let known = self.seen;
+            let known = self.keys.ours_at(self.seen as i64);
             let changes = changes.filter(|change| change.revision > known && change.key.starts_with(&self.prefix));
             let changes = changes.collect();
             self.seen = newest;
             return Ok(Step {
-                revision: newest,
+                revision: self.keys.ours_at(newest as i64),
                 changes,
             });
         }
     }
 }
 
+impl Reader {
+    /// Nothing is told of what another move has done: not that all went before it came, nor what came then.
+    fn check(&self, events: &[Event]) -> Result<(), StoreError> {
+        let is_new = |kv: &KeyValue| kv.key == self.note && kv.mod_revision > self.fence.noted();
+        let noted = events.iter().rfind(|event| event.kv.as_ref().is_some_and(is_new));
+        let Some(noted) = noted else {
+            return self.fence.check();
+        };
+        let kv = noted.kv.as_ref().filter(|_| !is_deletion(noted));
+        self.fence.look(fence::found(kv))
+    }
+}
+
+fn is_deletion(event: &Event) -> bool {
+    event.r#type == i32::from(EventType::Delete)
+}
+
 /// An event as a change of ours; `None` if its key is none of ours.
 fn change(keys: &Keys, event: Event) -> Option<Change> {
-    let is_deletion = event.r#type == i32::from(EventType::Delete);
+    let is_deletion = is_deletion(&event);
     let kv = event.kv?;
     Some(Change {
-        revision: kv.mod_revision as Revision,
+        revision: keys.ours_at(kv.mod_revision),
         key: keys.ours(&kv.key)?,
         created: !is_deletion && kv.create_revision == kv.mod_revision,
         value: (!is_deletion).then(|| Bytes::from(kv.value)),

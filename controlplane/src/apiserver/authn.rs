@@ -4,6 +4,7 @@
 //! against live state at every request; only the costly signature checks are remembered.
 
 mod impersonate;
+pub mod legacy;
 pub mod service_account;
 pub mod token_file;
 
@@ -19,6 +20,7 @@ use client::Clock;
 use http::header::{AUTHORIZATION, HeaderMap};
 use http::request::Parts;
 use k8s_openapi::jiff::Timestamp;
+use legacy::{LegacyClaims, Use};
 use rustls_pki_types::{CertificateDer, UnixTime};
 use serde_json::Value;
 use service_account::{Claims, TokenError, Tokens, check_bound, user_of};
@@ -28,10 +30,15 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 use streaming::websocket;
 use token_file::TokenFile;
+use tokio::sync::mpsc;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 /// Most credentials remembered at a time, of each kind.
 const REMEMBERED: usize = 4096;
+/// Seconds the signature of a token without an end is remembered for.
+const LEGACY_SECONDS: i64 = 600;
+/// Uses of tokens in Secrets that wait to be noted.
+const LEGACY_USES: usize = 64;
 /// Seconds a verified certificate is remembered for.
 const CERTIFICATE_SECONDS: i64 = 60;
 
@@ -55,6 +62,10 @@ pub struct Authn {
     trust: RwLock<Option<ClientTrust>>,
     certificates: Mutex<Verified<User>>,
     signatures: Mutex<Verified<Claims>>,
+    legacy_signatures: Mutex<Verified<LegacyClaims>>,
+    /// Uses of tokens that lie in Secrets. What does not fit is noted when the token is used again.
+    legacy_uses: mpsc::Sender<Use>,
+    legacy_used: Mutex<Option<mpsc::Receiver<Use>>>,
 }
 
 /// What has been verified, by SHA-256 of the credential, with the second it is to be verified again.
@@ -86,12 +97,22 @@ pub struct TokenAnswer {
 impl Authn {
     /// An authenticator.
     pub fn new(mut parts: AuthnParts) -> Self {
+        let (legacy_uses, used) = mpsc::channel(LEGACY_USES);
         Self {
+            legacy_signatures: Mutex::default(),
+            legacy_uses,
+            legacy_used: Mutex::new(Some(used)),
             trust: RwLock::new(parts.client_certificates.take()),
             parts,
             certificates: Mutex::default(),
             signatures: Mutex::default(),
         }
+    }
+
+    /// Where it is told which tokens that lie in Secrets are used: for one who notes it, once.
+    pub fn take_legacy_uses(&self) -> mpsc::Receiver<Use> {
+        let taken = self.legacy_used.lock().unwrap_or_else(PoisonError::into_inner).take();
+        taken.unwrap_or_else(|| mpsc::channel(1).1)
     }
 
     /// Judges client certificates by `trust` from now on, also those that were judged before.
@@ -195,10 +216,37 @@ impl Authn {
             Err(TokenError::NotOurs) => {}
             Err(error) => return Err(error.to_string()),
         }
+        match self.legacy(token, reader) {
+            Ok(user) => return own(user),
+            Err(TokenError::NotOurs) => {}
+            Err(error) => return Err(error.to_string()),
+        }
         match bootstrap_user(token, self.parts.clock.now(), reader) {
             Some(user) => own(user),
             None => Err("no authenticator knows the token".to_owned()),
         }
+    }
+
+    /// The user of a token that lies in a Secret. The signature alone is remembered.
+    fn legacy(&self, token: &str, reader: &Reader) -> Result<User, TokenError> {
+        let now = self.parts.clock.now();
+        let digest: [u8; 32] = Sha256::digest(token).into();
+        let claims = match recall(&self.legacy_signatures, &digest, now) {
+            Some(claims) => claims,
+            None => {
+                let claims = self.parts.tokens.verify_legacy(token)?;
+                let until = now.as_second() + LEGACY_SECONDS;
+                remember(&self.legacy_signatures, digest, claims.clone(), until);
+                claims
+            }
+        };
+        let judged = legacy::judge(&claims, token, now, |resource, namespace, name| {
+            reader.get("", resource, namespace, name)
+        });
+        if let Some(used) = judged.used {
+            let _ = self.legacy_uses.try_send(used);
+        }
+        judged.user
     }
 
     fn service_account(&self, token: &str, audiences: &[String], reader: &Reader) -> Result<Claims, TokenError> {

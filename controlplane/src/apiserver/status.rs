@@ -70,6 +70,15 @@ impl ApiError {
         }
     }
 
+    /// Nothing is written at present: the store is being moved, or has been.
+    pub fn read_only(why: &str) -> Self {
+        let text = format!("the cluster is read-only: {why}");
+        Self {
+            retry_after_seconds: Some(5),
+            ..Self::new(503, "ServiceUnavailable", text)
+        }
+    }
+
     /// The same error about the named object of a resource (`kind` is the plural resource).
     pub fn about(mut self, group: &str, kind: &str, name: &str) -> Self {
         self.group = group.to_owned();

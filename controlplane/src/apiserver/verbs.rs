@@ -467,11 +467,13 @@ fn not_read(error: &str) -> ApiError {
 }
 
 fn store_failed(error: &StoreError) -> ApiError {
-    tracing::error!(%error, "the store failed");
-    match error {
+    let answer = match error {
+        StoreError::ReadOnly(why) => return ApiError::read_only(why),
         StoreError::Unavailable(_) | StoreError::OutcomeUnknown(_) => ApiError::new(504, "Timeout", error.to_string()),
         _ => ApiError::internal(error),
-    }
+    };
+    tracing::error!(%error, "the store failed");
+    answer
 }
 
 /// 405 with upstream's text.

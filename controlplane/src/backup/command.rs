@@ -4,6 +4,7 @@
 
 use super::{Backup, Header, socket};
 use crate::pki;
+use crate::store::disk::moved;
 use crate::store::disk::snapshot::{self, Beginning, Snapshots};
 use crate::store::{Revision, StoreError};
 use anyhow::Context;
@@ -11,12 +12,11 @@ use clap::Parser;
 use std::fs::File;
 use std::io::{BufReader, BufWriter, ErrorKind};
 use std::os::unix::fs::OpenOptionsExt;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 /// How far the revision goes on beyond the backup's: more than was written between it and the end of the cluster it is of. etcd's
 /// advice for its own restores.
-const BUMP: Revision = 1_000_000_000;
+pub(crate) const BUMP: Revision = 1_000_000_000;
 
 /// Write all objects of a revision to a file; the daemon may run meanwhile.
 #[derive(Debug, Parser)]
@@ -103,7 +103,8 @@ fn take_to(data_dir: &Path, beside: &Path) -> anyhow::Result<(Header, u64)> {
     let options = options.write(true).create_new(true).mode(0o600);
     let mut out = options.open(beside).with_context(shown)?;
     let store = data_dir.join("store");
-    let connected = socket::address(&store).and_then(|(_held, address)| UnixStream::connect(address));
+    moved::check(&store)?;
+    let connected = socket::connect_for_backup(&store);
     match connected {
         Ok(mut stream) => {
             std::io::copy(&mut stream, &mut out).with_context(shown)?;

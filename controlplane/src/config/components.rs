@@ -69,17 +69,21 @@ fn read_by(flag: &str) -> ReadBy {
         | "v"
         | "help"
         | "version" => ReadBy::All,
-        "config" => ReadBy::Scheduler,
+        "config" | "policy-config-file" => ReadBy::Scheduler,
         "cluster-cidr"
         | "controllers"
         | "large-cluster-size-threshold"
         | "mirroring-max-endpoints-per-subset"
+        | "node-cidr-mask-size"
+        | "node-cidr-mask-size-ipv4"
+        | "node-cidr-mask-size-ipv6"
         | "node-eviction-rate"
         | "secondary-node-eviction-rate"
         | "unhealthy-zone-threshold" => ReadBy::Controllers,
         "cluster-signing-cert-file"
         | "cluster-signing-key-file"
         | "root-ca-file"
+        | "service-account-private-key-file"
         | "use-service-account-credentials" => ReadBy::ControllersAlone,
         "service-node-port-range" => ReadBy::ApiServerAndControllers,
         "kubeconfig" => ReadBy::Alone,
@@ -137,6 +141,8 @@ pub struct AloneConfig {
     pub root_ca_file: Option<PathBuf>,
     /// Certificate and key that sign approved requests; without them nothing is signed.
     pub signing_files: Option<(PathBuf, PathBuf)>,
+    /// The key that signs tokens for Secrets; without it they are not filled.
+    pub token_key_file: Option<PathBuf>,
     /// Whether each controller has its own service account's credential, instead of the kubeconfig's.
     pub service_account_credentials: bool,
 }
@@ -227,6 +233,7 @@ impl Reader<'_> {
             scheduler_port,
             controllers_port,
             root_ca_file: self.path("root-ca-file"),
+            token_key_file: self.path("service-account-private-key-file"),
             signing_files: self.signing_files(),
             service_account_credentials: self.bool("use-service-account-credentials", false),
         })

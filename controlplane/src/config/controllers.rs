@@ -1,7 +1,9 @@
 //! The flags of the controllers (control-plane contract §12). Pure.
 
 use super::Reader;
+use super::cidr::Cidrs;
 use crate::controller::Options;
+use crate::controller::node_ipam::BlockSizes;
 use crate::controller::node_lifecycle::Rates;
 use crate::controller::selection::{self, Selection};
 
@@ -17,7 +19,8 @@ pub struct ControllersConfig {
 }
 
 impl Reader<'_> {
-    pub(super) fn controllers(&mut self) -> ControllersConfig {
+    /// `pods` are the ranges of `--cluster-cidr`.
+    pub(super) fn controllers(&mut self, pods: &Cidrs) -> ControllersConfig {
         let default = Rates::default();
         let (normal, secondary) = (default.nodes_per_second, default.secondary_nodes_per_second);
         let zone = "unhealthy-zone-threshold";
@@ -32,6 +35,7 @@ impl Reader<'_> {
             options: Options {
                 node_ports: self.parse("service-node-port-range", Options::default().node_ports),
                 mirrored_addresses: self.mirrored(),
+                node_blocks: self.node_blocks(pods),
             },
         }
     }
@@ -47,6 +51,48 @@ impl Reader<'_> {
         }
         self.wrong(flag, &number.to_string(), format!("must be between 1 and {default}"));
         default
+    }
+
+    /// Upstream's rules: one flag for a cluster of one family, two for one of both.
+    fn node_blocks(&mut self, pods: &Cidrs) -> BlockSizes {
+        let (one, default) = ("node-cidr-mask-size", BlockSizes::default());
+        let each = ["node-cidr-mask-size-ipv4", "node-cidr-mask-size-ipv6"];
+        // As upstream's: 0 is not given.
+        let given = |read: &mut Self, flag| read.parse::<u32>(flag, 0);
+        let (mut size, sizes) = (given(self, one), each.map(|flag| given(self, flag)));
+        let has = |v4: bool| pods.iter().any(|range| range.is_ipv4() == v4);
+        if size != 0 && has(true) && has(false) {
+            self.wrong(one, &size.to_string(), "not allowed with dual-stack clusters");
+            // Told once: what it would be for each family is of no interest.
+            size = 0;
+        } else if size != 0 && sizes != [0, 0] {
+            let why = format!("not allowed together with --{} and --{}", each[0], each[1]);
+            self.wrong(one, &size.to_string(), why);
+        }
+        let mut found = [default.v4, default.v6];
+        for (i, v4) in [true, false].into_iter().enumerate() {
+            let (flag, number) = if sizes[i] == 0 {
+                (one, size)
+            } else {
+                (each[i], sizes[i])
+            };
+            let Some(range) = pods.iter().find(|range| range.is_ipv4() == v4) else {
+                if sizes[i] != 0 {
+                    self.wrong(flag, &number.to_string(), "--cluster-cidr has no range of this family");
+                }
+                continue;
+            };
+            let most = if v4 { 32 } else { 128 };
+            let least = u32::from(range.prefix()).max(1);
+            if number != 0 && !(least..=most).contains(&number) {
+                let why = format!("must be between {least} (--cluster-cidr's own) and {most}");
+                self.wrong(flag, &number.to_string(), why);
+            } else if number != 0 {
+                found[i] = number;
+            }
+        }
+        let [v4, v6] = found;
+        BlockSizes { v4, v6 }
     }
 
     fn selection(&mut self) -> Selection {
@@ -111,6 +157,38 @@ mod tests {
             (read.options.mirrored_addresses, read.options.node_ports.to_string()),
             (10, "8000-8009".to_owned())
         );
+    }
+
+    #[test]
+    fn blocks_of_nodes_are_of_the_size_of_their_family() {
+        let dual = "--cluster-cidr=fd00::/48,10.244.0.0/16";
+        let [v4, v6, one] = ["-ipv4", "-ipv6", ""].map(|family| format!("--node-cidr-mask-size{family}="));
+        let sizes = |words: &[&str]| {
+            let read = resolve(words).map(|read| read.options.node_blocks);
+            read.map(|BlockSizes { v4, v6 }| (v4, v6))
+        };
+        assert_eq!(sizes(&[dual]), Ok((24, 64)));
+        assert_eq!(sizes(&[dual, &format!("{v4}26"), &format!("{v6}80")]), Ok((26, 80)));
+        assert_eq!(sizes(&[&format!("{one}25")]), Ok((25, 64)));
+        assert_eq!(sizes(&[&format!("{v4}25"), &format!("{one}0")]), Ok((25, 64)));
+        assert_eq!(sizes(&["--cluster-cidr=fd00::/48", &format!("{one}56")]), Ok((24, 56)));
+        for (words, part) in [
+            (
+                [dual, &format!("{one}24")],
+                "flag: not allowed with dual-stack clusters",
+            ),
+            ([&format!("{one}24"), &format!("{v4}24")], "-ipv4 and --node"),
+            ([dual, &format!("{v6}47")], "-ipv6\" flag: must be between 48"),
+            ([dual, &format!("{v4}33")], "(--cluster-cidr's own) and 32"),
+            (["--v=2", &format!("{v6}64")], "no range of this family"),
+            (["--v=2", &format!("{v4}x")], "invalid digit"),
+        ] {
+            let mistakes = sizes(&words).unwrap_err();
+            assert!(
+                mistakes.len() == 1 && mistakes[0].contains(part),
+                "{words:?}: {mistakes:?}"
+            );
+        }
     }
 
     #[test]

@@ -205,9 +205,29 @@ const FLAGS: &[(&str, Takes, &str)] = &[
         "addresses of a subset of Endpoints that are mirrored to an EndpointSlice, 1 to 1000 (1000)",
     ),
     (
+        "node-cidr-mask-size",
+        Takes::Value,
+        "prefix length of nodes' podCIDRs, of a cluster of one family (24, of IPv6 64)",
+    ),
+    (
+        "node-cidr-mask-size-ipv4",
+        Takes::Value,
+        "prefix length of nodes' podCIDRs of IPv4 (24)",
+    ),
+    (
+        "node-cidr-mask-size-ipv6",
+        Takes::Value,
+        "prefix length of nodes' podCIDRs of IPv6 (64)",
+    ),
+    (
         "node-eviction-rate",
         Takes::Value,
         "silent nodes a second of a zone that lose their pods (0.1)",
+    ),
+    (
+        "policy-config-file",
+        Takes::Value,
+        "predicates and priorities of the scheduler by their old names, in place of --config: a v1 Policy",
     ),
     (
         "root-ca-file",
@@ -233,6 +253,11 @@ const FLAGS: &[(&str, Takes, &str)] = &[
         "service-account-issuer",
         Takes::Value,
         "issuer of service account tokens; may stand several times",
+    ),
+    (
+        "service-account-private-key-file",
+        Takes::Value,
+        "key that signs tokens for Secrets, without the API server (they are not filled)",
     ),
     (
         "service-cluster-ip-range",
@@ -314,16 +339,6 @@ const FLAGS: &[(&str, Takes, &str)] = &[
     (
         "requestheader-client-ca-file",
         Takes::Refused("a front proxy is not supported yet"),
-        "",
-    ),
-    (
-        "policy-config-file",
-        Takes::Refused("scheduling policies of before 1.23 are not read yet: use profiles in --config"),
-        "",
-    ),
-    (
-        "service-account-private-key-file",
-        Takes::Refused("tokens in Secrets are not made yet"),
         "",
     ),
     (

@@ -6,6 +6,7 @@
 use super::harness::{Controller, Wiring};
 use super::informers::Informers;
 use super::write::{self, EventText, Failure, Plan, Verb, Write, event};
+use crate::metrics::controllers::Controllers as Counters;
 use behavior::History;
 use client::{Clock, Key};
 use decide::{Decision, Known, RIVALS_TOLD, Rescale, Rivals};
@@ -27,8 +28,10 @@ use std::time::Duration;
 mod behavior;
 mod calculate;
 mod decide;
+mod elsewhere;
 mod metric;
 mod observe;
+mod served;
 
 /// How often a decision is made (upstream's `--horizontal-pod-autoscaler-sync-period`).
 const SYNC: Duration = Duration::from_secs(15);
@@ -51,6 +54,8 @@ struct Memory {
     /// What chooses the target's pods.
     selector: Option<Selector>,
     history: History,
+    /// What the last decision counts as, until it is counted.
+    counted: Option<(&'static str, &'static str)>,
 }
 
 impl Memory {
@@ -157,6 +162,7 @@ impl Autoscalers {
         memory.due = now.checked_add(SYNC).ok();
         memory.history = history;
         memory.selector = selector_of(observed);
+        memory.counted = Some(decision.counted());
         memory.decided = Some(decision.clone());
         decision
     }
@@ -246,6 +252,18 @@ impl Controller for Autoscalers {
             writes,
             events: events.collect(),
             again_in: Some(SYNC),
+        }
+    }
+
+    fn reconciled(&self, counters: &Counters, key: &Key, _writes: &[Write], failure: Option<&Failure>, took: Duration) {
+        let counted = self.memories().get_mut(key).and_then(|memory| memory.counted.take());
+        if let Some((action, error)) = counted {
+            let error = if failure.is_some() && error == "none" {
+                "internal"
+            } else {
+                error
+            };
+            counters.scaled(action, error, took);
         }
     }
 

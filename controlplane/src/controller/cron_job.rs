@@ -8,6 +8,7 @@ use super::informers::Informers;
 use super::owner::controller_reference;
 use super::write::{self, EventText, Failure, Plan, Verb, Write, reference};
 use crate::cron::{Schedule, zone};
+use crate::metrics::controllers::Controllers as Counters;
 use client::Clock;
 use client::Key;
 use client::informer::revision_of;
@@ -272,6 +273,15 @@ impl Controller for CronJobs {
             let owners = sides.into_iter().flatten();
             owners.filter_map(|job| controller_key(job, "CronJob")).collect()
         });
+    }
+
+    fn wrote(&self, counters: &Counters, _key: &Key, write: &Write, failure: Option<&Failure>, now: Timestamp) {
+        let Verb::Create(body) = &write.verb else { return };
+        let scheduled = body["metadata"]["annotations"][SCHEDULED].as_str();
+        let scheduled = scheduled.and_then(|text| text.parse::<Timestamp>().ok());
+        if let Some(scheduled) = scheduled.filter(|_| failure.is_none()) {
+            counters.cron_job_late(now.duration_since(scheduled).as_secs_f64().max(0.0));
+        }
     }
 
     fn plan(&self, key: &Key, now: Timestamp) -> Plan {

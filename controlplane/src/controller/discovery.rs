@@ -1,5 +1,6 @@
 //! What resources the server has, for controllers that treat all of them alike.
 
+use super::ask::ask;
 use super::write::Resource;
 use http::Request;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroup, APIGroupList, APIResource, APIResourceList};
@@ -11,6 +12,8 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 const DEADLINE: Duration = Duration::from_secs(30);
+/// The longest list of groups or resources, in bytes: anybody may serve a group.
+const MOST: usize = 8 << 20;
 /// Groups whose resources are events.
 const EVENTS: [&str; 2] = ["", "events.k8s.io"];
 
@@ -65,7 +68,7 @@ pub struct Discovery {
 
 async fn get<T: DeserializeOwned>(client: &kube::Client, path: &str) -> Result<T, String> {
     let request = Request::get(path).body(Vec::new()).map_err(|e| e.to_string())?;
-    match timeout(DEADLINE, client.request::<T>(request)).await {
+    match timeout(DEADLINE, ask::<T>(client, request, MOST)).await {
         Ok(Ok(reply)) => Ok(reply),
         Ok(Err(kube::Error::Api(status))) => Err(status.message.clone()),
         Ok(Err(error)) => Err(error.to_string()),

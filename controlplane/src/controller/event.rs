@@ -1,33 +1,28 @@
-//! The event recorder: creates core v1 events, counts repeats, never blocks and never fails its caller. What one object may have of
-//! them is bounded ([`spam`]).
+//! The recorder of core v1 events: never blocks and never fails its caller. Repeats are counted, similar ones are told as one, and what one
+//! object may have of them is bounded ([`correlate`]).
 
 use super::write::EventText;
+use crate::resource::name::dns1123_subdomain;
 use client::Clock;
-use futures::StreamExt;
-use futures::stream::FuturesUnordered;
-use http::Request;
-use serde_json::{Value, json};
-use spam::SpamFilter;
+use correlate::Correlator;
+use k8s_openapi::api::core::v1::ObjectReference;
+use memory::digest;
+use outbox::{BACKLOG, Correlate, Delivery};
+use serde_json::json;
 use std::borrow::Cow;
-use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
-mod spam;
+mod correlate;
+pub(crate) mod memory;
+pub(crate) mod outbox;
+pub(crate) mod spam;
 
-/// Events waiting to be sent; more are dropped.
-const BACKLOG: usize = 1000;
-/// Events whose repeats are counted instead of created again.
-const REMEMBERED: usize = 1024;
-/// Requests at the same time.
-const CONCURRENCY: usize = 16;
 /// The longest message, in bytes: that of a note of events.k8s.io.
 const MESSAGE_BYTES: usize = 1024;
 /// How a message ends that was longer.
 const CUT: &str = " ...";
-const DEADLINE: Duration = Duration::from_secs(10);
 
 /// A handle that accepts events.
 #[derive(Clone)]
@@ -35,47 +30,24 @@ pub struct Recorder {
     send: mpsc::Sender<EventText>,
 }
 
-/// What makes two events the same one.
-type Identity = (String, String, String, &'static str, &'static str, String);
-
-struct Known {
-    name: String,
-    count: u32,
-}
-
-/// Identities known on the server, the oldest forgotten first.
-struct Writer {
-    client: kube::Client,
+/// A source's events.
+struct CoreEvents {
     clock: Arc<dyn Clock>,
     component: Cow<'static, str>,
-    known: BTreeMap<Identity, Known>,
-    order: VecDeque<Identity>,
-    made: u64,
-    spam: SpamFilter,
-}
-
-/// A request under way, and what to do if it fails.
-struct Sending {
-    identity: Identity,
-    event: EventText,
-    request: Result<Request<Vec<u8>>, http::Error>,
-    repeats: bool,
+    correlator: Correlator,
 }
 
 impl Recorder {
     /// Starts a recorder that writes as `component` until every handle is dropped.
     pub fn spawn(client: kube::Client, clock: Arc<dyn Clock>, component: impl Into<Cow<'static, str>>) -> Self {
         let (send, receive) = mpsc::channel(BACKLOG);
-        let writer = Writer {
-            client,
+        let component = component.into();
+        let events = CoreEvents {
             clock,
-            component: component.into(),
-            known: BTreeMap::new(),
-            order: VecDeque::new(),
-            made: 0,
-            spam: SpamFilter::default(),
+            correlator: Correlator::of(&component),
+            component,
         };
-        tokio::spawn(writer.run(receive));
+        tokio::spawn(outbox::run(client, events, receive));
         Self { send }
     }
 
@@ -88,156 +60,58 @@ impl Recorder {
     }
 }
 
-fn cut(message: &mut String) {
+/// Cuts a message to the length that every server takes.
+pub(crate) fn cut(message: &mut String) {
     if message.len() > MESSAGE_BYTES {
         message.truncate(message.floor_char_boundary(MESSAGE_BYTES - CUT.len()));
         message.push_str(CUT);
     }
 }
 
-fn identity(event: &EventText) -> Identity {
-    let text = |o: &Option<String>| o.clone().unwrap_or_default();
-    let about = &event.regarding;
-    let message = event.message.clone();
-    (
-        text(&about.namespace),
-        text(&about.name),
-        text(&about.uid),
-        event.kind,
-        event.reason,
-        message,
-    )
+/// The namespace of an event about the object: the object's, or `default`.
+pub(crate) fn namespace(about: &ObjectReference) -> &str {
+    let own = about.namespace.as_deref().filter(|own| !own.is_empty());
+    own.unwrap_or("default")
 }
 
-fn collection(event: &EventText) -> String {
-    let namespace = event
-        .regarding
-        .namespace
-        .as_deref()
-        .filter(|n| !n.is_empty())
-        .unwrap_or("default");
-    format!("/api/v1/namespaces/{namespace}/events")
+/// The name of an event about the object. An object's name that no event's may begin with is replaced.
+pub(crate) fn name(about: &ObjectReference, stamp: u64) -> String {
+    let own = about.name.as_deref().unwrap_or_default();
+    let name = format!("{own}.{stamp:x}");
+    match dns1123_subdomain(&name).is_empty() {
+        true => name,
+        false => format!("{:x}.{stamp:x}", digest(own)),
+    }
 }
 
-async fn send(client: kube::Client, mut sending: Sending) -> (Sending, bool) {
-    let empty = Ok(Request::new(Vec::new()));
-    let Ok(request) = std::mem::replace(&mut sending.request, empty) else {
-        return (sending, false);
-    };
-    let sent = match timeout(DEADLINE, client.request::<Value>(request)).await {
-        Ok(Ok(_)) => true,
-        Ok(Err(error)) => {
-            tracing::debug!(%error, "event not written");
-            false
-        }
-        Err(_) => false,
-    };
-    (sending, sent)
-}
+impl Correlate for CoreEvents {
+    type Event = EventText;
 
-impl Writer {
-    async fn run(mut self, mut receive: mpsc::Receiver<EventText>) {
-        let mut sending = FuturesUnordered::new();
-        loop {
-            tokio::select! {
-                biased;
-                Some((done, sent)) = sending.next(), if !sending.is_empty() => {
-                    if let Some(again) = self.finished(done, sent) {
-                        sending.push(send(self.client.clone(), again));
-                    }
-                }
-                event = receive.recv(), if sending.len() < CONCURRENCY => match event {
-                    Some(event) => {
-                        if let Some(next) = self.prepare(event) {
-                            sending.push(send(self.client.clone(), next));
-                        }
-                    }
-                    None => break,
-                },
-            }
-        }
-        while sending.next().await.is_some() {}
-    }
-
-    /// An event seen before is counted, another one created. Of an object that has had too many only repeats are counted, until there is
-    /// one again that may be sent.
-    fn prepare(&mut self, event: EventText) -> Option<Sending> {
-        let identity = identity(&event);
-        let is_admitted = self.spam.admits(&event.regarding, Instant::now());
-        let now = self.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-        let Some(known) = self.known.get_mut(&identity) else {
-            return is_admitted.then(|| self.create(identity, event));
-        };
-        known.count += 1;
-        if !is_admitted {
-            return None;
-        }
-        let patch = json!({"count": known.count, "lastTimestamp": now});
-        let request = Request::patch(format!("{}/{}", collection(&event), known.name));
-        let request = request.header(http::header::CONTENT_TYPE, "application/merge-patch+json");
-        Some(Sending {
-            identity,
-            event,
-            request: request.body(patch.to_string().into_bytes()),
-            repeats: true,
-        })
-    }
-
-    fn create(&mut self, identity: Identity, event: EventText) -> Sending {
-        let (name, body) = self.fresh(&event);
-        self.remember(identity.clone(), name);
-        let request = Request::post(collection(&event)).header(http::header::CONTENT_TYPE, "application/json");
-        Sending {
-            identity,
-            event,
-            request: request.body(body.to_string().into_bytes()),
-            repeats: false,
-        }
-    }
-
-    /// A repeat of an event that the server no longer has becomes a new event; one that cannot be created is dropped.
-    fn finished(&mut self, done: Sending, sent: bool) -> Option<Sending> {
-        if sent {
-            return None;
-        }
-        self.known.remove(&done.identity);
-        self.order.retain(|identity| *identity != done.identity);
-        done.repeats.then(|| self.create(done.identity, done.event))
-    }
-
-    fn fresh(&mut self, event: &EventText) -> (String, Value) {
+    fn take(&mut self, event: EventText) -> Vec<Delivery> {
         let now = self.clock.now();
-        self.made += 1;
-        let stamp = u64::try_from(now.as_nanosecond())
-            .unwrap_or_default()
-            .wrapping_add(self.made);
-        let about = &event.regarding;
-        let name = format!("{}.{stamp:016x}", about.name.as_deref().unwrap_or_default());
-        let namespace = about
-            .namespace
-            .as_deref()
-            .filter(|n| !n.is_empty())
-            .unwrap_or("default");
-        let second = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-        let body = json!({
+        let Some(mut told) = self.correlator.correlate(&event, now, Instant::now()) else {
+            return Vec::new();
+        };
+        cut(&mut told.message);
+        let (about, seen) = (&event.regarding, told.observed);
+        let (namespace, name) = (namespace(about), name(about, seen.stamp));
+        let second = |time: jiff::Timestamp| time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let patch = json!({"count": seen.count, "lastTimestamp": second(now), "message": told.message});
+        let whole = json!({
             "apiVersion": "v1", "kind": "Event",
             "metadata": {"name": name, "namespace": namespace},
             "involvedObject": about,
-            "reason": event.reason, "message": event.message, "type": event.kind,
+            "reason": event.reason, "message": told.message, "type": event.kind,
             "source": {"component": self.component}, "reportingComponent": self.component, "reportingInstance": "",
-            "firstTimestamp": second, "lastTimestamp": second, "count": 1, "eventTime": null,
+            "firstTimestamp": second(seen.first), "lastTimestamp": second(now), "count": seen.count, "eventTime": null,
         });
-        (name, body)
-    }
-
-    fn remember(&mut self, identity: Identity, name: String) {
-        if self.order.len() >= REMEMBERED
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.known.remove(&oldest);
-        }
-        self.order.push_back(identity.clone());
-        self.known.insert(identity, Known { name, count: 1 });
+        vec![Delivery {
+            identity: told.identity,
+            collection: format!("/api/v1/namespaces/{namespace}/events"),
+            name,
+            patch: (seen.count > 1).then_some(patch),
+            whole,
+        }]
     }
 }
 

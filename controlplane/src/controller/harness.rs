@@ -11,6 +11,7 @@ use super::informers::Informers;
 use super::queue::Queue;
 use super::write::{EventText, Failure, Plan, Write};
 use crate::metrics::QueueMetrics;
+use crate::metrics::controllers::Controllers as Counters;
 use client::informer::{Change, Object};
 use client::{Clock, Informer, Key};
 use futures::StreamExt;
@@ -52,6 +53,20 @@ pub trait Controller: Send + Sync + 'static {
     /// What the key wants now. Reads the informers, decides in a pure function.
     fn plan(&self, key: &Key, now: Timestamp) -> Plan;
 
+    /// Counts a write, which worked or did not; informers do not show it yet.
+    fn wrote(&self, _counters: &Counters, _key: &Key, _write: &Write, _failure: Option<&Failure>, _now: Timestamp) {}
+
+    /// Counts a look at a key: these are the writes of its plan, and a failure of any write that came of it.
+    fn reconciled(
+        &self,
+        _counters: &Counters,
+        _key: &Key,
+        _writes: &[Write],
+        _failure: Option<&Failure>,
+        _took: Duration,
+    ) {
+    }
+
     /// Status writes: asked for when the plan wrote nothing, or when a write failed.
     fn status(&self, _key: &Key, _now: Timestamp, _failure: Option<&Failure>) -> Vec<Write> {
         Vec::new()
@@ -79,9 +94,15 @@ pub struct Environment {
 pub struct Wiring {
     queue: Arc<Queue<Key>>,
     tasks: Vec<tokio::task::JoinHandle<()>>,
+    counters: Arc<Counters>,
 }
 
 impl Wiring {
+    /// For what is counted of changes.
+    pub fn counters(&self) -> Arc<Counters> {
+        Arc::clone(&self.counters)
+    }
+
     /// Wakes the keys that `keys_of` names for each change.
     pub fn on<K: Object>(&mut self, informer: &Informer<K>, keys_of: impl Fn(&Change<K>) -> Vec<Key> + Send + 'static) {
         let soon = move |change: &Change<K>| keys_of(change).into_iter().map(|key| (key, Duration::ZERO)).collect();
@@ -184,6 +205,7 @@ pub async fn run<C: Controller>(controller: C, environment: Environment) {
     let mut wiring = Wiring {
         queue: queue.clone(),
         tasks: Vec::new(),
+        counters: Arc::clone(&environment.metrics.controllers),
     };
     controller.wire(&mut wiring);
     let shutdown = environment.shutdown.clone();
@@ -217,6 +239,7 @@ impl<C: Controller> Running<C> {
 
     async fn reconcile(&self, key: Key) -> Key {
         let began = Instant::now();
+        let _work = self.environment.metrics.running.begin();
         if let Some(asking) = self.controller.look_up(&key, &self.environment.client) {
             asking.await;
         }
@@ -228,15 +251,18 @@ impl<C: Controller> Running<C> {
         } = self.controller.plan(&key, now);
         events.into_iter().for_each(|e| self.environment.recorder.record(e));
         let wrote = !writes.is_empty();
-        let mut failure = self.batches(writes).await;
+        let mut failure = self.batches(&key, &writes).await;
         if !wrote || failure.is_some() {
             let status = self.controller.status(&key, now, failure.as_ref());
-            let failed = self.batches(status).await;
+            let failed = self.batches(&key, &status).await;
             failure = failure.or(failed);
         } else {
             // The status follows when the key is reconciled again, on informers that show the writes.
             self.queue.add(key.clone());
         }
+        let (counters, took) = (&*self.environment.metrics.controllers, began.elapsed());
+        self.controller
+            .reconciled(counters, &key, &writes, failure.as_ref(), took);
         match failure {
             Some(failure) => {
                 let delay = self.failed(&key);
@@ -269,12 +295,12 @@ impl<C: Controller> Running<C> {
     }
 
     /// Does the writes in batches of 1, 2, 4, ...; stops after the first batch with a failure.
-    async fn batches(&self, writes: Vec<Write>) -> Option<Failure> {
-        let mut rest = writes.as_slice();
+    async fn batches(&self, key: &Key, writes: &[Write]) -> Option<Failure> {
+        let mut rest = writes;
         let mut size = 1;
         while !rest.is_empty() {
             let (batch, after) = rest.split_at(size.min(rest.len()));
-            let done = join_all(batch.iter().map(|write| self.write(write))).await;
+            let done = join_all(batch.iter().map(|write| self.write(key, write))).await;
             if let Some(failure) = done.into_iter().flatten().next() {
                 return Some(failure);
             }
@@ -291,8 +317,11 @@ impl<C: Controller> Running<C> {
         hasher.finish()
     }
 
-    async fn write(&self, write: &Write) -> Option<Failure> {
-        match execute_once(&self.environment.client, write, || self.random(write)).await {
+    async fn write(&self, key: &Key, write: &Write) -> Option<Failure> {
+        let done = execute_once(&self.environment.client, write, || self.random(write)).await;
+        let (counters, now) = (&*self.environment.metrics.controllers, self.environment.clock.now());
+        self.controller.wrote(counters, key, write, done.as_ref().err(), now);
+        match done {
             Ok(applied) => {
                 self.tell(write.on_success.as_ref(), &applied.key().name);
                 self.environment.informers.reflect(&write.resource, &applied).await;

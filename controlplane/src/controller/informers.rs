@@ -3,7 +3,7 @@
 use super::execute::Applied;
 use super::history::Revision;
 use super::resource_quota::freed::Freed;
-use super::well_known::{bootstrap_token, cluster_info, root_ca};
+use super::well_known::{account_token, bootstrap_token, cluster_info, root_ca};
 use super::write::{self, Resource};
 use client::informer::{Object, Options};
 use client::{Informer, Key};
@@ -21,6 +21,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::ServiceCIDR;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::ClusterRole;
+use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimTemplate};
 use kube::api::ObjectMeta;
 use kube::{Api, Client};
 use std::sync::Arc;
@@ -119,6 +120,8 @@ pub struct Informers {
     pub cluster_info: Informer<ConfigMap>,
     /// The Secrets that are bootstrap tokens, and no others.
     pub bootstrap_tokens: Informer<Secret>,
+    /// The Secrets that hold tokens of service accounts, and no others.
+    pub account_tokens: Informer<Secret>,
     /// The leases of nodes.
     pub node_leases: Informer<Lease>,
     /// deployments
@@ -135,6 +138,10 @@ pub struct Informers {
     pub replication_controllers: Informer<ReplicationController>,
     /// persistentvolumeclaims
     pub claims: Informer<PersistentVolumeClaim>,
+    /// resourceclaims; not every API server serves them, so nobody but those who need them waits for these two
+    pub device_claims: Informer<ResourceClaim>,
+    /// resourceclaimtemplates
+    pub device_claim_templates: Informer<ResourceClaimTemplate>,
     /// poddisruptionbudgets
     pub budgets: Informer<PodDisruptionBudget>,
     /// horizontalpodautoscalers
@@ -176,6 +183,7 @@ impl Informers {
         let one_root_ca = format!("metadata.name={}", root_ca::NAME);
         let one_cluster_info = format!("metadata.name={}", cluster_info::NAME);
         let only_tokens = format!("type={}", bootstrap_token::SECRET_TYPE);
+        let only_account_tokens = format!("type={}", account_token::SECRET_TYPE);
         let quotas = Informer::spawn(Api::all(client.clone()), options(""));
         Self {
             freed: Freed::new(quotas.clone()),
@@ -189,6 +197,7 @@ impl Informers {
                 Api::namespaced(client.clone(), cluster_info::NAMESPACE),
                 options(&one_cluster_info),
             ),
+            account_tokens: Informer::spawn(Api::all(client.clone()), options(&only_account_tokens)),
             bootstrap_tokens: Informer::spawn(
                 Api::namespaced(client.clone(), bootstrap_token::NAMESPACE),
                 options(&only_tokens),
@@ -202,6 +211,8 @@ impl Informers {
             replication_controllers: Informer::spawn(Api::all(client.clone()), options("")),
             claims: Informer::spawn(Api::all(client.clone()), options("")),
             budgets: Informer::spawn(Api::all(client.clone()), options("")),
+            device_claims: Informer::spawn(Api::all(client.clone()), options("")),
+            device_claim_templates: Informer::spawn(Api::all(client.clone()), options("")),
             autoscalers: Informer::spawn(Api::all(client.clone()), options("")),
             jobs: Informer::spawn(Api::all(client.clone()), options("")),
             cron_jobs: Informer::spawn(Api::all(client.clone()), options("")),
@@ -222,7 +233,7 @@ impl Informers {
 
     /// Waits for the first list of every resource: a plan made before would take what has not been listed for absent.
     pub async fn synced(&self) {
-        let all: [&dyn AnyInformer; 26] = [
+        let all: [&dyn AnyInformer; 27] = [
             &self.pods,
             &self.nodes,
             &self.namespaces,
@@ -230,6 +241,7 @@ impl Informers {
             &self.root_cas,
             &self.cluster_info,
             &self.bootstrap_tokens,
+            &self.account_tokens,
             &self.node_leases,
             &self.deployments,
             &self.replica_sets,
@@ -255,7 +267,7 @@ impl Informers {
 
     /// The shared informer of a whole resource, if there is one.
     pub fn informer_of(&self, resource: &Resource) -> Option<&dyn AnyInformer> {
-        let known: [(&Resource, &dyn AnyInformer); 22] = [
+        let known: [(&Resource, &dyn AnyInformer); 23] = [
             (&write::PODS, &self.pods),
             (&write::NODES, &self.nodes),
             (&write::NAMESPACES, &self.namespaces),
@@ -267,6 +279,7 @@ impl Informers {
             (&write::CONTROLLER_REVISIONS, &self.revisions),
             (&write::REPLICATION_CONTROLLERS, &self.replication_controllers),
             (&write::CLAIMS, &self.claims),
+            (&write::DEVICE_CLAIMS, &self.device_claims),
             (&write::BUDGETS, &self.budgets),
             (&write::AUTOSCALERS, &self.autoscalers),
             (&write::JOBS, &self.jobs),
@@ -294,6 +307,8 @@ impl Informers {
             } else if key.namespace == cluster_info::NAMESPACE && key.name == cluster_info::NAME {
                 self.cluster_info.reflects(applied).await;
             }
+        } else if *resource == write::SECRETS && self.account_tokens.get_key(key).is_some() {
+            self.account_tokens.reflects(applied).await;
         } else if *resource == write::SECRETS && key.name.starts_with(bootstrap_token::NAME_PREFIX) {
             self.bootstrap_tokens.reflects(applied).await;
         } else if let Some(informer) = self.informer_of(resource) {

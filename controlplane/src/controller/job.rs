@@ -10,6 +10,7 @@ use super::informers::Informers;
 use super::owner;
 use super::pod;
 use super::write::{self, Failure, Plan, Verb, Write};
+use crate::metrics::controllers::Controllers as Counters;
 use client::Key;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
@@ -22,6 +23,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 pub mod backoff;
+mod count;
 pub mod end;
 pub mod indexes;
 pub mod manage;
@@ -42,6 +44,16 @@ pub struct Jobs {
     pub informers: Informers,
     /// What is remembered of each Job, with its UID.
     pub memories: Mutex<BTreeMap<Key, (String, Memory)>>,
+    /// What the last plan of each Job was made of: an informer may be further on when a write is counted.
+    pub planned: Mutex<BTreeMap<Key, Planned>>,
+}
+
+/// A Job as a plan saw it.
+#[derive(Clone, Debug)]
+pub struct Planned {
+    job: Arc<Job>,
+    /// Pods that the plan lets go of, by name.
+    done: BTreeMap<String, Arc<Pod>>,
 }
 
 /// The Jobs in a namespace that select these labels.
@@ -80,6 +92,27 @@ impl Jobs {
 
     fn forget(&self, key: &Key) {
         self.memories.lock().expect("no holder of this lock panics").remove(key);
+        self.planned.lock().expect("no holder of this lock panics").remove(key);
+    }
+
+    /// Remembers what a plan was made of, for those who count what comes of it.
+    fn remember(&self, key: &Key, job: &Arc<Job>, writes: &[Write]) {
+        let done = writes.iter().filter(|write| is_let_go(write));
+        let done = done.filter_map(|write| {
+            let pod = self.informers.pods.get_key(&write.key)?;
+            Some((write.key.name.clone(), pod))
+        });
+        let planned = Planned {
+            job: Arc::clone(job),
+            done: done.collect(),
+        };
+        let mut all = self.planned.lock().expect("no holder of this lock panics");
+        all.insert(key.clone(), planned);
+    }
+
+    fn planned(&self, key: &Key) -> Option<Planned> {
+        let all = self.planned.lock().expect("no holder of this lock panics");
+        all.get(key).cloned()
     }
 
     /// The Job of that key, if there is something to do about it.
@@ -119,13 +152,18 @@ impl Controller for Jobs {
     const RETRY_MAX: Duration = Duration::from_secs(60);
 
     fn wire(&self, wiring: &mut Wiring) {
-        wiring.on_later(&self.informers.jobs, |change| {
+        let counters = wiring.counters();
+        wiring.on_later(&self.informers.jobs, move |change| {
+            if let (None, Some(job)) = (&change.old, change.new.as_ref().filter(|job| view::is_foreign(job))) {
+                counters.job_of(view::manager(job));
+            }
             let generation = |job: &Option<Arc<Job>>| job.as_ref().and_then(|job| job.metadata.generation);
             let is_status = change.new.is_some() && generation(&change.old) == generation(&change.new);
             vec![(change.key.clone(), if is_status { BATCH } else { Duration::ZERO })]
         });
-        let informers = self.informers.clone();
+        let (informers, counters) = (self.informers.clone(), wiring.counters());
         wiring.on_later(&self.informers.pods, move |change| {
+            count::held(&counters, change.old.as_deref(), change.new.as_deref());
             let sides = [change.old.as_deref(), change.new.as_deref()];
             let owners = sides.into_iter().flatten().filter_map(|pod| controller_key(pod, "Job"));
             let mut keys: Vec<Key> = owners.collect();
@@ -134,6 +172,32 @@ impl Controller for Jobs {
             }
             keys.into_iter().map(|key| (key, BATCH)).collect()
         });
+    }
+
+    fn wrote(&self, counters: &Counters, key: &Key, write: &Write, failure: Option<&Failure>, _now: Timestamp) {
+        let Some(Planned { job, done }) = self.planned(key) else {
+            return;
+        };
+        match (&write.verb, failure) {
+            (Verb::Create(_), failure) if write.resource == write::PODS => {
+                count::created(counters, &job, failure.is_none());
+            }
+            (Verb::ReplaceSub("status", body), None) if write.resource == write::JOBS => {
+                count::told(counters, &job, body);
+            }
+            (Verb::Patch(..), None) if write.resource == write::PODS => {
+                if let Some(pod) = done.get(&write.key.name).filter(|_| is_let_go(write)) {
+                    count::judged(counters, &job, pod);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn reconciled(&self, counters: &Counters, key: &Key, writes: &[Write], failure: Option<&Failure>, took: Duration) {
+        if let Some(planned) = self.planned(key) {
+            counters.job_synced(&count::sync(&planned.job, writes, failure.is_some()), took);
+        }
     }
 
     fn plan(&self, key: &Key, now: Timestamp) -> Plan {
@@ -148,6 +212,7 @@ impl Controller for Jobs {
                 ..Plan::default()
             };
         }
+        self.remember(key, &job, &[]);
         let claims = self.claims(&job);
         if !claims.writes.is_empty() {
             return Plan {
@@ -156,7 +221,9 @@ impl Controller for Jobs {
             };
         }
         let decision = self.decide(key, &job, claims.owned, now);
-        decision.map(|decision| decision.plan).unwrap_or_default()
+        let plan = decision.map(|decision| decision.plan).unwrap_or_default();
+        self.remember(key, &job, &plan.writes);
+        plan
     }
 
     fn status(&self, key: &Key, now: Timestamp, failure: Option<&Failure>) -> Vec<Write> {
@@ -169,6 +236,15 @@ impl Controller for Jobs {
         let decision = self.decide(key, &job, owned, now);
         decision.and_then(|decision| decision.status).into_iter().collect()
     }
+}
+
+/// Whether the patch takes the finalizer off a pod that stays the Job's.
+fn is_let_go(write: &Write) -> bool {
+    let Verb::Patch(_, _, body) = &write.verb else {
+        return false;
+    };
+    let meta = &body["metadata"];
+    !meta["$deleteFromPrimitiveList/finalizers"].is_null() && meta["ownerReferences"].is_null()
 }
 
 /// A step, and the status if it is to be told although the step failed.

@@ -4,12 +4,14 @@
 //! Source: control-plane contract §12 (upstream's service-lb-controller: finalizer, events). Ours alone: a port of a node's address is one
 //! Service's ([`claims`]), and those that nodes need themselves are nobody's: a Service takes every node's traffic to it.
 //! A Service is planned when its own claim changes or that of one it shares ports with, one at a time, so that each sees what the last took.
+//! Who has what is kept ([`claims::Holdings`]) and brought up to date by the claims that changed: a new Service costs its own ports, however many
+//! others there are.
 
 use super::harness::{Controller, Wiring};
 use super::informers::Informers;
 use super::write::{self, Plan, Write};
 use crate::resource::service::NodePorts;
-use claims::{Claim, Clash, Port, Rivals, clashes};
+use claims::{Claim, Clash, Port, Rivals};
 use client::Key;
 use k8s_openapi::api::core::v1::{LoadBalancerIngress, LoadBalancerStatus, Node, PortStatus, Service, ServiceSpec};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -38,7 +40,7 @@ const KEPT: [i32; 13] = [
 pub struct LoadBalancers {
     /// The shared informers.
     pub informers: Informers,
-    /// Who shares ports with whom; as changes tell it.
+    /// Who shares ports with whom, as changes tell it, and who has what.
     pub rivals: Arc<Mutex<Rivals>>,
     /// Ports that Services have already, one way or the other.
     pub node_ports: NodePorts,
@@ -85,10 +87,36 @@ pub fn addresses(node: &Node) -> Vec<IpAddr> {
     }
 }
 
-/// What of a Service bears on others: the ports it has a say in, and what it shows.
-fn stake(service: &Service) -> Option<(BTreeSet<Port>, &[LoadBalancerIngress], bool)> {
-    let all = || held(service).into_values().flatten().chain(ports(service)).collect();
-    concerns_us(service).then(|| (all(), shown(service), is_wanted(service)))
+/// What of a Service bears on others.
+#[derive(PartialEq)]
+struct Stake<'a> {
+    /// The ports it has a say in.
+    ports: BTreeSet<Port>,
+    shown: &'a [LoadBalancerIngress],
+    is_wanted: bool,
+    is_local: bool,
+    families: &'a [String],
+    created: Option<Timestamp>,
+}
+
+fn stake(service: &Service) -> Option<Stake<'_>> {
+    concerns_us(service).then(|| Stake {
+        ports: held(service).into_values().flatten().chain(ports(service)).collect(),
+        shown: shown(service),
+        is_wanted: is_wanted(service),
+        is_local: is_local(service),
+        families: families(service),
+        created: created(service),
+    })
+}
+
+fn families(service: &Service) -> &[String] {
+    let families = spec(service).and_then(|spec| spec.ip_families.as_deref());
+    families.unwrap_or_default()
+}
+
+fn created(service: &Service) -> Option<Timestamp> {
+    service.metadata.creation_timestamp.as_ref().map(|time| time.0)
 }
 
 fn lock(rivals: &Mutex<Rivals>) -> MutexGuard<'_, Rivals> {
@@ -110,9 +138,15 @@ impl Controller for LoadBalancers {
             // A port that the Service gives back another may wait for, and one that it takes another may lose.
             let mut keys = BTreeSet::from([change.key.clone()]);
             if old != new {
-                keys.extend(rivals.of(&change.key));
-                rivals.note(&change.key, new.map(|(ports, ..)| ports));
-                keys.extend(rivals.of(&change.key));
+                // One that is new and shows nothing takes nothing from anybody that was planned: who comes later sees its claim.
+                let is_newcomer = old.is_none() && new.as_ref().is_some_and(|stake| stake.shown.is_empty());
+                if !is_newcomer {
+                    keys.extend(rivals.of(&change.key));
+                }
+                rivals.note(&change.key, new.map(|stake| stake.ports));
+                if !is_newcomer {
+                    keys.extend(rivals.of(&change.key));
+                }
             }
             keys.into_iter().collect()
         });
@@ -121,7 +155,11 @@ impl Controller for LoadBalancers {
             let of = |node: &Option<Arc<Node>>| node.as_deref().map(addresses).unwrap_or_default();
             match of(&change.old) == of(&change.new) {
                 true => Vec::new(),
-                false => lock(&rivals).all(),
+                false => {
+                    let mut rivals = lock(&rivals);
+                    rivals.forget_all();
+                    rivals.all()
+                }
             }
         });
         let (services, rivals) = (self.informers.services.clone(), Arc::clone(&self.rivals));
@@ -139,7 +177,12 @@ impl Controller for LoadBalancers {
                 service.is_some_and(|service| is_local(&service) && concerns_us(&service))
             };
             let keys = keys.filter(is_concerned);
-            keys.flat_map(|key| lock(&rivals).of(&key)).collect()
+            let rivals_of = |key| {
+                let mut rivals = lock(&rivals);
+                rivals.forget(&key);
+                rivals.of(&key)
+            };
+            keys.flat_map(rivals_of).collect()
         });
     }
 
@@ -148,18 +191,40 @@ impl Controller for LoadBalancers {
             return Plan::default();
         };
         let nodes = self.informers.nodes.list();
-        let rivals = lock(&self.rivals).of(key);
-        let claim = |service: Arc<Service>| {
-            let wants = wanted(&service, &nodes, &self.slices(&service));
-            claim(&service, &wants, self.node_ports)
-        };
-        let claims: Vec<Claim> = rivals.iter().filter_map(|key| self.balanced(key)).map(claim).collect();
         let wants = wanted(&service, &nodes, &self.slices(&service));
-        plan(&service, &wants, &claims, self.node_ports)
+        let own = claim(&service, &wants, self.node_ports);
+        let kept_from = self.kept_from(&own, &nodes);
+        let plan = plan(&service, &wants, &kept_from, self.node_ports);
+        // What it takes, or gives back, the next plan must see, whenever the change is told.
+        if !plan.writes.is_empty() {
+            lock(&self.rivals).forget(key);
+        }
+        plan
     }
 }
 
 impl LoadBalancers {
+    /// What keeps a Service with this claim from addresses it wants. Looks again at the claims that may not be so any more.
+    fn kept_from(&self, own: &Claim, nodes: &[Arc<Node>]) -> BTreeMap<IpAddr, Vec<Clash>> {
+        let mut stale = lock(&self.rivals).take_stale();
+        stale.remove(&own.key);
+        let claim = |service: Arc<Service>| {
+            let wants = wanted(&service, nodes, &self.slices(&service));
+            claim(&service, &wants, self.node_ports)
+        };
+        let looked_at = stale.into_iter().map(|key| {
+            let claim = self.balanced(&key).map(claim);
+            (key, claim)
+        });
+        let looked_at: Vec<(Key, Option<Claim>)> = looked_at.collect();
+        let mut rivals = lock(&self.rivals);
+        for (key, claim) in looked_at {
+            rivals.enter(&key, claim);
+        }
+        rivals.enter(&own.key, Some(own.clone()));
+        rivals.clashes(&own.key)
+    }
+
     fn balanced(&self, key: &Key) -> Option<Arc<Service>> {
         let found = self.informers.services.get_key(key);
         found.filter(|service| concerns_us(service))
@@ -212,7 +277,7 @@ pub fn claim(service: &Service, wants: &[IpAddr], node_ports: NodePorts) -> Clai
     let is_out = !is_wanted(service) || kept(service, node_ports).is_some();
     Claim {
         key: Key::of(service),
-        created: service.metadata.creation_timestamp.as_ref().map(|time| time.0),
+        created: created(service),
         ports: ports(service),
         wants: wants.iter().copied().filter(|_| !is_out).collect(),
         has: held(service),
@@ -228,20 +293,21 @@ fn kept(service: &Service, node_ports: NodePorts) -> Option<Port> {
 
 /// The addresses a Service is to be served at: one of each of its families of each node that takes its traffic, by the nodes' names.
 pub fn wanted(service: &Service, nodes: &[Arc<Node>], slices: &[Arc<EndpointSlice>]) -> Vec<IpAddr> {
-    let families = spec(service)
-        .and_then(|spec| spec.ip_families.clone())
-        .unwrap_or_default();
+    let families = families(service);
     let local: BTreeSet<&str> = slices.iter().flat_map(|slice| local_nodes(slice)).collect();
     let mut nodes: Vec<&Arc<Node>> = nodes
         .iter()
         .filter(|node| !is_local(service) || local.contains(node.name_any().as_str()))
         .collect();
-    nodes.sort_by_key(|node| node.name_any());
+    nodes.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
     let mut all = Vec::new();
     for node in nodes {
         let own = addresses(node);
         let of_family = |family: &String| own.iter().find(|ip| ip.is_ipv6() == (family == "IPv6")).copied();
         all.extend(families.iter().filter_map(of_family));
+        if all.len() >= MOST {
+            break;
+        }
     }
     all.truncate(MOST);
     all
@@ -310,21 +376,25 @@ fn shown(service: &Service) -> &[LoadBalancerIngress] {
         .unwrap_or_default()
 }
 
-/// What a Service wants that is balanced, or was. `claims` are its own and those of all it shares ports with.
-pub fn plan(service: &Service, wants: &[IpAddr], claims: &[Claim], node_ports: NodePorts) -> Plan {
+/// What a Service wants that is balanced, or was; others keep it from some addresses.
+pub fn plan(
+    service: &Service,
+    wants: &[IpAddr],
+    kept_from: &BTreeMap<IpAddr, Vec<Clash>>,
+    node_ports: NodePorts,
+) -> Plan {
     let event = |kind, reason, text: &str| write::event(&write::SERVICES, service, kind, reason, text);
     if !is_wanted(service) {
         let gone = event("Normal", "DeletedLoadBalancer", "Deleted load balancer");
         return Plan::of(vec![change(service, Vec::new(), false).success(gone)]);
     }
-    let kept_from = clashes(&Key::of(service), claims);
     let kept = kept(service, node_ports);
     let wanted = match kept {
-        None => ingress(&ports(service), wants, &kept_from),
+        None => ingress(&ports(service), wants, kept_from),
         Some(_) => Vec::new(),
     };
     let mut plan = Plan::default();
-    let why = why(kept, &kept_from);
+    let why = why(kept, kept_from);
     if let Some(why) = &why {
         let text = format!("Error syncing load balancer: failed to ensure load balancer: {why}");
         plan.events.push(event("Warning", "SyncLoadBalancerFailed", &text));

@@ -1,6 +1,7 @@
-//! Node IPAM: a podCIDR for every node, cut from the cluster's range.
+//! Node IPAM: a podCIDR for every node, cut from the cluster's range, and one of each family where the cluster has both.
 //!
-//! Source: control-plane contract §12: /24 for IPv4, /64 for IPv6. All nodes are one key, so two never get the same block.
+//! Source: control-plane contract §12: /24 for IPv4, /64 for IPv6. All nodes are one key, so two never get the same block, nor blocks
+//! that overlap: nodes keep those of another size that they were given before.
 
 use super::harness::{Controller, Wiring};
 use super::informers::Informers;
@@ -10,7 +11,6 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::json;
-use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -31,16 +31,32 @@ pub struct Range {
     block: u32,
 }
 
+/// Prefix lengths of nodes' blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockSizes {
+    /// Of IPv4: 1 to 32.
+    pub v4: u32,
+    /// Of IPv6: 1 to 128.
+    pub v6: u32,
+}
+
+impl Default for BlockSizes {
+    /// Upstream's.
+    fn default() -> Self {
+        Self { v4: 24, v6: 64 }
+    }
+}
+
 impl Range {
-    /// Parses `address/prefix`.
-    pub fn parse(text: &str) -> Option<Self> {
+    /// Parses `address/prefix`, to be cut into blocks of these sizes; a range that is smaller than one is a block itself.
+    pub fn parse(text: &str, sizes: BlockSizes) -> Option<Self> {
         let (address, prefix) = text.trim().split_once('/')?;
         let prefix: u32 = prefix.parse().ok()?;
         let (base, bits, block) = match address.parse().ok()? {
-            IpAddr::V4(v4) => (u128::from(u32::from(v4)), 32, 24),
-            IpAddr::V6(v6) => (u128::from(v6), 128, 64),
+            IpAddr::V4(v4) => (u128::from(u32::from(v4)), 32, sizes.v4),
+            IpAddr::V6(v6) => (u128::from(v6), 128, sizes.v6),
         };
-        if prefix > bits {
+        if prefix > bits || block == 0 || block > bits {
             return None;
         }
         let host = bits - prefix;
@@ -54,23 +70,44 @@ impl Range {
     }
 
     /// Parses a comma-separated list.
-    pub fn parse_list(text: &str) -> Option<Vec<Self>> {
-        text.split(',').map(Self::parse).collect()
+    pub fn parse_list(text: &str, sizes: BlockSizes) -> Option<Vec<Self>> {
+        text.split(',').map(|text| Self::parse(text, sizes)).collect()
     }
 
-    fn blocks(&self) -> impl Iterator<Item = String> {
+    /// The first address and the last.
+    fn ends(&self) -> (u128, u128) {
+        let host = self.bits - self.prefix;
+        let others = if host >= 128 { u128::MAX } else { (1 << host) - 1 };
+        (self.base, self.base | others)
+    }
+
+    /// The blocks that share no address with `used`, the lowest first.
+    fn free(&self, used: &[Self]) -> impl Iterator<Item = String> + use<> {
+        let same = used.iter().filter(|other| other.bits == self.bits);
+        let mut used: Vec<(u128, u128)> = same.map(Self::ends).collect();
+        used.sort_unstable();
         // A million blocks are more than any cluster has nodes.
         let count = 1u128 << (self.block - self.prefix).min(20);
         let step = self.bits - self.block;
         let (base, bits, block) = (self.base, self.bits, self.block);
-        (0..count).map(move |i| {
+        // What ends below a block ends below all that come; the furthest end counts, for used ranges may lie within each other.
+        let (mut next, mut furthest) = (0, None);
+        (0..count).filter_map(move |i| {
             let address = base + (i << step);
+            let last = address + ((1u128 << step) - 1);
+            while let Some((_, end)) = used.get(next).filter(|(start, _)| *start <= last) {
+                furthest = furthest.max(Some(*end));
+                next += 1;
+            }
+            if furthest.is_some_and(|end| end >= address) {
+                return None;
+            }
             let address = if bits == 32 {
-                IpAddr::V4(u32::try_from(address).unwrap_or(u32::MAX).into())
+                IpAddr::V4(u32::try_from(address).ok()?.into())
             } else {
                 IpAddr::V6(address.into())
             };
-            format!("{address}/{block}")
+            Some(format!("{address}/{block}"))
         })
     }
 }
@@ -108,19 +145,20 @@ fn pod_cidrs(node: &Node) -> Vec<&str> {
 
 /// A block of each range for every node without one.
 pub fn plan(nodes: &[Arc<Node>], ranges: &[Range]) -> Plan {
-    let used: BTreeSet<String> = nodes.iter().flat_map(|n| pod_cidrs(n)).map(str::to_owned).collect();
+    // How they are cut has no meaning here.
+    let range = |text| Range::parse(text, BlockSizes::default());
+    let used: Vec<Range> = nodes.iter().flat_map(|n| pod_cidrs(n)).filter_map(range).collect();
     let mut plan = Plan::default();
     if ranges.is_empty() {
         return plan;
     }
     // From one node to the next the search goes on: a block that was passed is in use.
-    let mut free: Vec<_> = ranges.iter().map(Range::blocks).collect();
+    let mut free: Vec<_> = ranges.iter().map(|range| range.free(&used)).collect();
     for node in nodes
         .iter()
         .filter(|n| pod_cidrs(n).is_empty() && n.metadata.deletion_timestamp.is_none())
     {
-        let next = |blocks: &mut _| Iterator::find(blocks, |block| !used.contains(block));
-        let blocks: Option<Vec<String>> = free.iter_mut().map(next).collect();
+        let blocks: Option<Vec<String>> = free.iter_mut().map(Iterator::next).collect();
         let Some(blocks) = blocks else {
             plan.events.push(EventText {
                 regarding: reference(&write::NODES, &**node),
@@ -160,7 +198,7 @@ mod tests {
 
     #[test]
     fn blocks_are_never_given_twice() {
-        let ranges = Range::parse_list("10.244.0.0/16").unwrap();
+        let ranges = Range::parse_list("10.244.0.0/16", BlockSizes::default()).unwrap();
         let nodes = [node("a", None), node("b", Some("10.244.0.0/24")), node("c", None)];
         let want = [("a", "[\"10.244.1.0/24\"]"), ("c", "[\"10.244.2.0/24\"]")];
         assert_eq!(
@@ -171,7 +209,7 @@ mod tests {
 
     #[test]
     fn an_exhausted_range_is_told() {
-        let ranges = Range::parse_list("10.0.0.0/23").unwrap();
+        let ranges = Range::parse_list("10.0.0.0/23", BlockSizes::default()).unwrap();
         let nodes = [node("a", None), node("b", None), node("c", None)];
         let plan = plan(&nodes, &ranges);
         assert_eq!((plan.writes.len(), plan.events.len()), (2, 1));
@@ -180,15 +218,42 @@ mod tests {
 
     #[test]
     fn ranges() {
-        let dual = Range::parse_list("10.1.2.3/16, fd00::/48").unwrap();
+        let dual = Range::parse_list("10.1.2.3/16, fd00::/48", BlockSizes::default()).unwrap();
         let got = assigned(&plan(&[node("a", None)], &dual));
         assert_eq!(got[0].1, "[\"10.1.0.0/24\",\"fd00::/64\"]");
         for bad in ["", "10.0.0.0", "10.0.0.0/33", "x/8"] {
-            assert_eq!(Range::parse(bad), None, "{bad}");
+            assert_eq!(Range::parse(bad, BlockSizes::default()), None, "{bad}");
         }
+        let small = Range::parse("10.0.0.0/26", BlockSizes::default()).unwrap();
+        assert_eq!(small.free(&[]).collect::<Vec<_>>(), ["10.0.0.0/26"]);
+    }
+
+    #[test]
+    fn blocks_of_another_size_do_not_overlap_those_there_are() {
+        let sizes = BlockSizes { v4: 26, v6: 60 };
+        let ranges = Range::parse_list("10.244.0.0/23,fd00::/58", sizes).unwrap();
+        // Given when blocks were others; one of another cluster's range, one within another, one written in another way.
+        let has = [
+            "10.244.0.0/25",
+            "10.244.0.128/27",
+            "10.0.0.0/8",
+            "10.244.1.0/24",
+            "10.244.1.64/26",
+            "fd00:0:0:10::/64",
+        ];
+        let mut nodes: Vec<_> = has.iter().map(|cidr| node(cidr, Some(cidr))).collect();
+        nodes.push(node("new", None));
+        assert_eq!(assigned(&plan(&nodes, &ranges)), []);
+        nodes.remove(2);
         assert_eq!(
-            Range::parse("10.0.0.0/26").unwrap().blocks().collect::<Vec<_>>(),
-            ["10.0.0.0/26"]
+            assigned(&plan(&nodes, &ranges)),
+            [("new".to_owned(), "[\"10.244.0.192/26\",\"fd00::/60\"]".to_owned())]
         );
+        nodes.push(node("newer", None));
+        let plan = plan(&nodes, &ranges);
+        assert_eq!((plan.writes.len(), plan.events.len()), (1, 1), "IPv4 is used up");
+        for bad in [BlockSizes { v4: 33, v6: 64 }, BlockSizes { v4: 0, v6: 64 }] {
+            assert_eq!(Range::parse("10.0.0.0/8", bad), None, "{bad:?}");
+        }
     }
 }

@@ -77,7 +77,12 @@ fn used(quota: &Quota, contents: &Contents<'_>, now: Timestamp) -> Usage {
 /// The names under which a quota bounds numbers of objects that no evaluator of ours reads.
 fn counted_by_number(quota: &Quota) -> impl Iterator<Item = &str> {
     let names = quota.wanted.keys().map(String::as_str);
-    names.filter(|name| matches!(Evaluator::of_name(name), Some(Evaluator::Objects { .. })))
+    names.filter(|name| {
+        matches!(
+            Evaluator::of_name(name),
+            Some(Evaluator::Objects { .. } | Evaluator::DeviceClaims)
+        )
+    })
 }
 
 /// The status to be written, if it says something else than before.

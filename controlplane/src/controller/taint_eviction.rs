@@ -5,7 +5,8 @@
 use super::harness::{Controller, Wiring};
 use super::informers::Informers;
 use super::pod;
-use super::write::{self, EventText, PatchKind, Plan, Verb, Write, reference};
+use super::write::{self, EventText, Failure, PatchKind, Plan, Verb, Write, reference};
+use crate::metrics::controllers::Controllers as Counters;
 use client::Key;
 use k8s_openapi::api::core::v1::{Pod, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -54,6 +55,12 @@ impl Controller for TaintEviction {
                 .map(|p| Key::of(&**p))
                 .collect()
         });
+    }
+
+    fn wrote(&self, counters: &Counters, _key: &Key, write: &Write, failure: Option<&Failure>, _now: Timestamp) {
+        if matches!(write.verb, Verb::Delete { .. }) && failure.is_none() {
+            counters.tainted_pod_deleted();
+        }
     }
 
     fn plan(&self, key: &Key, now: Timestamp) -> Plan {

@@ -5,6 +5,7 @@ mod budgets;
 mod constraints;
 mod custom;
 mod deployments;
+mod device_claims;
 mod endpoints;
 mod garbage;
 mod jobs;
@@ -16,11 +17,12 @@ mod roles;
 mod scheduling;
 mod services;
 mod sets;
+mod tokens;
 mod usage;
 pub(super) mod world;
 mod writes;
 
-use super::{ControllerContext, read, spawn_all};
+use super::{ControllerContext, PROGRAM, read, spawn_all};
 use crate::apiserver::gate::secured::{Denied, Secured};
 use crate::apiserver::user::User;
 use crate::apiserver::{ApiServer, Parts};
@@ -106,7 +108,12 @@ impl World {
         };
         bootstrap::run(&server, &facts).await.unwrap();
         let scheduler = server.client_as(User::named("system:kube-scheduler", &[]));
-        let client_for = Arc::new(move |name: &str| server.client_as(User::service_account("kube-system", name)));
+        let client_for = Arc::new(move |name: &str| {
+            server.client_as(match name {
+                PROGRAM => User::named("system:kube-controller-manager", &[]),
+                name => User::service_account("kube-system", name),
+            })
+        });
         let informers = read(&*client_for, 1);
         spawn_all(ControllerContext {
             informers: informers.clone(),
@@ -116,6 +123,7 @@ impl World {
             cluster_cidr: Some("10.244.0.0/16".into()),
             root_ca_pem: root_ca,
             authority: None,
+            sign: Some(tokens::sign()),
             selection: Default::default(),
             rates: Default::default(),
             options: Default::default(),
@@ -128,6 +136,7 @@ impl World {
             config: Default::default(),
             client: scheduler,
             clock,
+            host: "host".to_owned(),
             seed: 2,
             metrics: Arc::default(),
             shutdown,

@@ -6,7 +6,8 @@
 use super::harness::{Controller, Wiring};
 use super::informers::Informers;
 use super::job::view::finished;
-use super::write::{self, Plan, Verb, Write};
+use super::write::{self, Failure, Plan, Verb, Write};
+use crate::metrics::controllers::Controllers as Counters;
 use client::Key;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -18,12 +19,14 @@ pub struct TtlAfterFinished {
     pub informers: Informers,
 }
 
-/// When a Job is to go; `None` if it is to stay, or runs.
+/// When a Job is to go; `None` if it is to stay, or runs, or is on its way.
 pub fn expiry(job: &Job) -> Option<Timestamp> {
+    due(job).filter(|_| job.metadata.deletion_timestamp.is_none())
+}
+
+/// As [`expiry`], of one that is on its way, too.
+fn due(job: &Job) -> Option<Timestamp> {
     let seconds = job.spec.as_ref()?.ttl_seconds_after_finished?;
-    if job.metadata.deletion_timestamp.is_some() {
-        return None;
-    }
     let end = finished(job)?.last_transition_time.as_ref()?.0;
     end.checked_add(SignedDuration::from_secs(i64::from(seconds.max(0))))
         .ok()
@@ -61,6 +64,13 @@ impl Controller for TtlAfterFinished {
             let expires = change.new.as_deref().is_some_and(|job| expiry(job).is_some());
             expires.then(|| change.key.clone()).into_iter().collect()
         });
+    }
+
+    fn wrote(&self, counters: &Counters, key: &Key, _write: &Write, failure: Option<&Failure>, now: Timestamp) {
+        let job = self.informers.jobs.get_key(key).filter(|_| failure.is_none());
+        if let Some(due) = job.and_then(|job| due(&job)) {
+            counters.job_expired(now.duration_since(due).as_secs_f64().max(0.0));
+        }
     }
 
     fn plan(&self, key: &Key, now: Timestamp) -> Plan {

@@ -103,6 +103,8 @@ pub const REPLICATION_CONTROLLERS: Resource =
     Resource::known("", "replicationcontrollers", "ReplicationController", true);
 /// persistentvolumeclaims
 pub const CLAIMS: Resource = Resource::known("", "persistentvolumeclaims", "PersistentVolumeClaim", true);
+/// resourceclaims.resource.k8s.io
+pub const DEVICE_CLAIMS: Resource = Resource::known("resource.k8s.io", "resourceclaims", "ResourceClaim", true);
 /// poddisruptionbudgets.policy
 pub const BUDGETS: Resource = Resource::known("policy", "poddisruptionbudgets", "PodDisruptionBudget", true);
 

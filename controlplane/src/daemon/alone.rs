@@ -7,14 +7,17 @@ mod accounts;
 mod endpoints;
 
 use super::{DRAIN_DEADLINE, DaemonError, Host, scheduler_config};
+use crate::apiserver::authn::legacy::LegacyClaims;
 use crate::config::{AloneConfig, Config, ElectionConfig};
 use crate::controller::event::Recorder;
 use crate::controller::informers::Informers;
+use crate::controller::legacy_token::{Sign, Subject};
 use crate::controller::{self, ClientFor, ControllerContext};
 use crate::leader::{Election, Elector, Fence, Outcome};
 use crate::metrics::Metrics;
 use crate::pki::authority::Authority;
 use crate::pki::reload::WatchedFiles;
+use crate::pki::token_key::TokenKey;
 use crate::pki::{self, Identity, PkiError, files, template};
 use crate::scheduler::config::{ElectionWords, SchedulerConfig};
 use crate::scheduler::sources::Sources;
@@ -164,7 +167,7 @@ impl Starting<'_> {
         let election = self.alone.election.resolve(&config.election, SCHEDULER);
         let election = election.map_err(DaemonError::Election)?;
         let (metrics, fence) = (Arc::new(Metrics::default()), Fence::default());
-        let (clock, seed) = (Arc::clone(&self.host.clock), self.host.seed);
+        let (clock, seed, host) = (Arc::clone(&self.host.clock), self.host.seed, self.host.hostname.clone());
         let (guarded, own, counted) = (fence.guard(client.clone()), client.clone(), Arc::clone(&metrics));
         let work: Work = Box::new(move |shutdown| {
             let mut set = JoinSet::new();
@@ -173,6 +176,7 @@ impl Starting<'_> {
                 client: guarded,
                 config,
                 clock,
+                host,
                 seed,
                 metrics: counted,
                 shutdown,
@@ -196,6 +200,7 @@ impl Starting<'_> {
             Some((cert, key)) => Some(Arc::new(Authority::load_files(cert, key).map_err(DaemonError::Pki)?)),
             None => None,
         };
+        let sign = self.sign()?;
         let (clock, seed) = (Arc::clone(&self.host.clock), self.host.seed);
         let (own, counted) = (client.clone(), Arc::clone(&metrics));
         let config = self.config;
@@ -211,6 +216,7 @@ impl Starting<'_> {
                 cluster_cidr,
                 root_ca_pem,
                 authority,
+                sign,
                 selection,
                 rates,
                 options,
@@ -221,6 +227,17 @@ impl Starting<'_> {
         let port = self.alone.controllers_port;
         self.begin(CONTROLLERS, client, (port, metrics, fence), election, work)
             .await
+    }
+
+    /// Signs tokens for Secrets by the key that was given. Another key in its file counts from the next start, as upstream.
+    fn sign(&self) -> Result<Option<Sign>, DaemonError> {
+        let Some(path) = &self.alone.token_key_file else {
+            return Ok(None);
+        };
+        let key = TokenKey::load(path).map_err(DaemonError::Pki)?;
+        Ok(Some(Arc::new(move |subject: &Subject| {
+            key.sign(&LegacyClaims::of(subject))
+        })))
     }
 
     /// Who controllers are: the kubeconfig's user, or each its own service account.
@@ -234,7 +251,13 @@ impl Starting<'_> {
         let nobody = connect::from_config(nobody, &self.options(CONTROLLERS)).map_err(DaemonError::Connect)?;
         let accounts = Accounts::new(client.clone(), nobody);
         let fence = fence.clone();
-        Ok(Arc::new(move |name| fence.guard(accounts.client(name))))
+        let program = client.clone();
+        Ok(Arc::new(move |name| {
+            fence.guard(match name {
+                controller::PROGRAM => program.clone(),
+                name => accounts.client(name),
+            })
+        }))
     }
 
     /// The CA that namespaces are told: the file's, whenever it changes, or the kubeconfig's.

@@ -5,11 +5,14 @@
 
 use super::{DRAIN_DEADLINE, DaemonError, Host};
 use crate::apiserver::ApiServer;
+use crate::apiserver::authn::legacy::LegacyClaims;
+use crate::apiserver::authn::service_account::Tokens;
 use crate::apiserver::user::User;
 use crate::config::Config;
 use crate::config::components::ElectionConfig;
 use crate::controller::event::Recorder;
 use crate::controller::informers::Informers;
+use crate::controller::legacy_token::{Sign, Subject};
 use crate::controller::{self, ClientFor, ControllerContext};
 use crate::leader::{Election, Elector, Fence, Outcome};
 use crate::pki::authority::Authority;
@@ -46,6 +49,7 @@ pub(super) struct Clients {
     pub(super) scheduler: SchedulerConfig,
     pub(super) host: Host,
     pub(super) authority: Arc<Authority>,
+    pub(super) tokens: Arc<Tokens>,
     pub(super) root_ca_pem: watch::Receiver<String>,
     pub(super) server: ApiServer,
 }
@@ -164,12 +168,20 @@ impl Clients {
     fn client_for(&self, fence: Option<&Fence>) -> ClientFor {
         let (server, fence) = (self.server.clone(), fence.cloned());
         Arc::new(move |name: &str| {
-            let client = server.client_as(User::service_account("kube-system", name));
+            let client = server.client_as(match name {
+                controller::PROGRAM => User::named("system:kube-controller-manager", &[]),
+                name => User::service_account("kube-system", name),
+            });
             match &fence {
                 Some(fence) => fence.guard(client),
                 None => client,
             }
         })
+    }
+
+    fn sign(&self) -> Sign {
+        let tokens = Arc::clone(&self.tokens);
+        Arc::new(move |subject: &Subject| tokens.sign_legacy(&LegacyClaims::of(subject)))
     }
 
     fn controllers(&self, client_for: ClientFor, informers: Informers, shutdown: CancellationToken) -> JoinSet<()> {
@@ -181,6 +193,7 @@ impl Clients {
             cluster_cidr: Some(self.config.cluster_cidr.to_string()),
             root_ca_pem: self.root_ca_pem.clone(),
             authority: Some(Arc::clone(&self.authority)),
+            sign: Some(self.sign()),
             selection: self.config.controllers.selection.clone(),
             rates: self.config.controllers.rates,
             options: self.config.controllers.options,
@@ -204,6 +217,7 @@ impl Clients {
                 None => client,
             },
             clock: Arc::clone(&self.host.clock),
+            host: self.host.hostname.clone(),
             seed: self.host.seed,
             metrics: Arc::clone(self.server.metrics()),
             shutdown,

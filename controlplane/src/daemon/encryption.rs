@@ -5,10 +5,12 @@
 use super::DaemonError;
 use crate::apiserver::unstored::health::Health;
 use crate::config::{Config, EncryptionFile, StoreKind};
+use crate::metrics::Part;
 use crate::pki::PkiError;
 use crate::pki::reload::WatchedFiles;
 use crate::resource::stored::resource_of;
 use crate::store::Store;
+use encryption::metrics::Metrics;
 use encryption::{Encrypted, Encryption, LOOK_AGAIN, LOOK_EVERY, Transformers, config};
 use std::path::Path;
 use std::sync::Arc;
@@ -27,6 +29,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub(super) struct Kept {
     encryption: Encryption,
     followed: Option<(EncryptionFile, WatchedFiles)>,
+    metrics: Arc<Metrics>,
 }
 
 /// The store as the configuration has it. There is something around it in any case: what was encrypted once and is not to be any
@@ -37,10 +40,11 @@ pub(super) struct Kept {
 pub(super) async fn around(config: &Config, store: Arc<dyn Store>) -> Result<(Arc<dyn Store>, Kept), DaemonError> {
     let mut followed = None;
     let mut transformers = Transformers::default();
+    let metrics = Arc::<Metrics>::default();
     if let Some(file) = &config.encryption {
         // Looked at before it is read: no change falls in between.
         let watched = WatchedFiles::new(vec![file.path.clone()]);
-        transformers = read(&file.path).map_err(|why| DaemonError::File {
+        transformers = read(&file.path, &metrics).map_err(|why| DaemonError::File {
             flag: FLAG,
             path: file.path.clone(),
             why,
@@ -57,12 +61,17 @@ pub(super) async fn around(config: &Config, store: Arc<dyn Store>) -> Result<(Ar
         encryption = encryption.at(Arc::new(move |key| etcd::place(&prefix, key)));
     }
     let store = Arc::new(Encrypted::new(store, encryption.clone()));
-    Ok((store, Kept { encryption, followed }))
+    let kept = Kept {
+        encryption,
+        followed,
+        metrics,
+    };
+    Ok((store, kept))
 }
 
-fn read(path: &Path) -> Result<Transformers, String> {
+fn read(path: &Path, metrics: &Arc<Metrics>) -> Result<Transformers, String> {
     let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
-    Ok(Transformers::new(&config::parse(&text)?))
+    Ok(Transformers::new(&config::parse(&text)?, metrics))
 }
 
 /// Asks the plugins until all are well, for a while.
@@ -79,17 +88,23 @@ async fn well(transformers: &Transformers) -> Result<(), String> {
 }
 
 impl Kept {
+    /// What is counted of it, also of configurations to come.
+    pub(super) fn metrics(&self) -> Part {
+        let metrics = Arc::clone(&self.metrics);
+        Box::new(move |registry| metrics.register(registry))
+    }
+
     /// Looks after it until shutdown.
     pub(super) fn spawn(self, tasks: &mut JoinSet<()>, health: &Health, shutdown: &CancellationToken) {
         let (newest, changed) = watch::channel(None);
         if let Some((file, watched)) = self.followed {
-            let path = file.path;
+            let (path, metrics) = (file.path, self.metrics);
             let read = move || {
                 let wrong = |why| PkiError::Content {
                     path: path.clone(),
                     why,
                 };
-                read(&path).map(Arc::new).map_err(wrong)
+                read(&path, &metrics).map(Arc::new).map_err(wrong)
             };
             let take = move |new| drop(newest.send_replace(Some(new)));
             tasks.spawn(watched.follow(read, take, shutdown.clone()));

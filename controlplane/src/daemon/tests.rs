@@ -2,6 +2,7 @@
 
 mod advertised;
 mod encrypted;
+mod policy;
 mod several;
 mod upgraded;
 mod upstream_data;
@@ -9,6 +10,7 @@ mod upstream_data;
 use super::*;
 use crate::apiserver::user::User;
 use crate::config::flags;
+use crate::store::memory::Memory;
 use client::TokioClock;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Node, Pod};

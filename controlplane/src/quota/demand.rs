@@ -2,6 +2,7 @@
 
 use super::{Evaluator, Measured, Quota, Usage, masked, pod, shown};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
+use k8s_openapi::api::resource::v1::ResourceClaim;
 use k8s_openapi::jiff::Timestamp;
 use proto::api::quantity::Quantity;
 use serde_json::Value;
@@ -16,6 +17,8 @@ pub enum Item {
     Service(Box<Service>),
     /// A claim.
     Claim(Box<PersistentVolumeClaim>),
+    /// A ResourceClaim.
+    DeviceClaim(Box<ResourceClaim>),
     /// Anything else.
     Object,
 }
@@ -31,6 +34,7 @@ impl Item {
             Evaluator::Pods => Self::Pod(Box::new(Pod::deserialize(object)?)),
             Evaluator::Services => Self::Service(Box::new(Service::deserialize(object)?)),
             Evaluator::Claims => Self::Claim(Box::new(PersistentVolumeClaim::deserialize(object)?)),
+            Evaluator::DeviceClaims => Self::DeviceClaim(Box::new(ResourceClaim::deserialize(object)?)),
             Evaluator::Objects { .. } => Self::Object,
         })
     }
@@ -40,6 +44,7 @@ impl Item {
             Self::Pod(pod) => quota.covers(&**pod),
             Self::Service(service) => quota.covers(&**service),
             Self::Claim(claim) => quota.covers(&**claim),
+            Self::DeviceClaim(claim) => quota.covers(&**claim),
             Self::Object => !quota.is_scoped(),
         }
     }
@@ -49,6 +54,7 @@ impl Item {
             Self::Pod(pod) => pod.usage(now),
             Self::Service(service) => service.usage(now),
             Self::Claim(claim) => claim.usage(now),
+            Self::DeviceClaim(claim) => claim.usage(now),
             Self::Object => evaluator.counted(),
         }
     }

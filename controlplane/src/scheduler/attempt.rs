@@ -7,7 +7,7 @@ use super::cluster::Cluster;
 use super::cycle::{Candidates, Request, Search, Unplaced};
 use super::extender::call::{self, Caller};
 use super::plugin::Plugin;
-use super::plugin::default_preemption::Budget;
+use super::plugin::default_preemption::{Budget, Preemption};
 use super::pod::PodInfo;
 use super::queue::ScheduleFailure;
 use super::{CYCLES, IN_FLIGHT, Scheduler, profile_of, workload};
@@ -15,11 +15,27 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::time::Instant;
 
+/// Upstream's words where extenders leave nobody to evict.
+const NO_CANDIDATE: &str = "no candidate node for preemption";
+
 /// What came of a cycle that is neither a node nor a refusal.
 enum Failed {
     Unplaced(Box<Unplaced>),
     /// An extender.
     Error(String),
+}
+
+/// What is left after extenders had their say about candidates: some of these, or upstream's words why there are none.
+fn with_candidates(mut unplaced: Unplaced, left: Result<Vec<Preemption>, String>) -> Unplaced {
+    unplaced.error.stopped_by_extenders = match left {
+        Ok(left) if left.is_empty() => Some(NO_CANDIDATE.to_owned()),
+        Ok(left) => {
+            unplaced.candidates = left;
+            None
+        }
+        Err(why) => Some(why),
+    };
+    unplaced
 }
 
 impl Scheduler {
@@ -59,7 +75,10 @@ impl Scheduler {
         self.metrics.scheduled(&name, result, began.elapsed());
         match found {
             Ok(node) => self.bind(pod, node, asked.into_iter().find(|extender| extender.binds())),
-            Err(Failed::Unplaced(unplaced)) => self.refuse(pod, *unplaced),
+            Err(Failed::Unplaced(unplaced)) => {
+                let unplaced = self.ask_about_victims(&asked, &pod, *unplaced).await;
+                self.refuse(pod, unplaced);
+            }
             Err(Failed::Error(error)) => self.fail(pod, error),
         }
     }
@@ -109,7 +128,7 @@ impl Scheduler {
             error.by_extenders = judged.refused;
             return Err(Failed::Unplaced(Box::new(Unplaced {
                 error,
-                preemption: None,
+                candidates: Vec::new(),
                 renounce: false,
             })));
         }
@@ -117,14 +136,34 @@ impl Scheduler {
         Ok(judged.nodes[chosen].0.clone())
     }
 
+    /// Has extenders judge who should go for the pod.
+    async fn ask_about_victims(&mut self, asked: &[Arc<Caller>], pod: &PodInfo, mut unplaced: Unplaced) -> Unplaced {
+        let candidates = std::mem::take(&mut unplaced.candidates);
+        if candidates.is_empty() {
+            return unplaced;
+        }
+        let cluster = &self.cluster;
+        let on = |node: &str, uid: &str| cluster.node(node)?.pods.get(uid).cloned();
+        let left = call::preempt(asked, pod, candidates, &on).await;
+        if let Err(why) = &left {
+            tracing::warn!(pod = %pod.key, error = why, "nobody is evicted");
+        }
+        with_candidates(unplaced, left)
+    }
+
     fn bind(&mut self, pod: Arc<PodInfo>, node: String, by: Option<Arc<Caller>>) {
+        let tried = self.queue.tried(&pod.uid);
         self.place(pod.clone(), &node);
-        let binder = self.binder.clone();
+        let (binder, metrics) = (self.binder.clone(), Arc::clone(&self.metrics));
         self.flights.spawn(async move {
-            match by {
+            let bound = match by {
                 Some(extender) => binder.bind_by(&extender, pod, node).await,
                 None => binder.bind(pod, node).await,
+            };
+            if let (Bound::Done, Some((attempts, since))) = (&bound, tried) {
+                metrics.placed(attempts, since.elapsed());
             }
+            bound
         });
     }
 
@@ -140,12 +179,12 @@ impl Scheduler {
     fn refuse(&mut self, pod: Arc<PodInfo>, unplaced: Unplaced) {
         let Unplaced {
             error,
-            preemption,
+            candidates,
             renounce,
         } = unplaced;
         tracing::debug!(pod = %pod.key, nodes = error.nodes, "no node fits");
         let (binder, refused, message) = (self.binder.clone(), error.plugins(), error.message());
-        if let Some(preemption) = preemption {
+        if let Some(preemption) = candidates.into_iter().next() {
             self.metrics.preempted(Some(preemption.victims.len()));
             self.queue.hold(&pod.uid, refused);
             self.cluster.nominate(Arc::clone(&pod), &preemption.node);
@@ -159,7 +198,7 @@ impl Scheduler {
                 .spawn(async move { binder.evict(pod, message, preemption).await });
             return;
         }
-        if error.post_filter.is_some() {
+        if error.post_filter.is_some() || error.stopped_by_extenders.is_some() {
             self.metrics.preempted(None);
         }
         let waits = self.cluster.nominated.node_of(&pod.uid).is_some() || !pod.nominated().is_empty();
@@ -168,7 +207,7 @@ impl Scheduler {
             false => Nomination::Keep,
         };
         // What an extender goes by nobody here hears of: its pods are tried again after a while.
-        let failure = match error.by_extenders.is_empty() {
+        let failure = match error.by_extenders.is_empty() && error.stopped_by_extenders.is_none() {
             true => ScheduleFailure::Unschedulable(refused),
             false => ScheduleFailure::Error,
         };
@@ -222,3 +261,6 @@ impl Scheduler {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,8 +3,8 @@
 use super::extender::call::Caller;
 use super::plugin::default_preemption::Preemption;
 use super::pod::PodInfo;
-use crate::controller::event::Recorder;
-use crate::controller::write::{EventText, PODS, reference};
+use super::recorder::{Note, Recorder};
+use crate::controller::write::{PODS, reference};
 use client::Clock;
 use http::Request;
 use jiff::Timestamp;
@@ -58,6 +58,12 @@ pub struct Binder {
     recorders: Arc<BTreeMap<String, Recorder>>,
 }
 
+/// Kind, reason and action of an event.
+type Sort = (&'static str, &'static str, &'static str);
+const SCHEDULED: Sort = ("Normal", "Scheduled", "Binding");
+const FAILED: Sort = ("Warning", "FailedScheduling", "Scheduling");
+const PREEMPTED: Sort = ("Normal", "Preempted", "Preempting");
+
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
 
 impl Binder {
@@ -93,14 +99,17 @@ impl Binder {
         self.send(request.body(body.to_string().into_bytes())).await
     }
 
-    /// Tells of `about`, in the name of the scheduler that works for `pod`.
-    fn event(&self, pod: &PodInfo, about: &PodInfo, kind: &'static str, reason: &'static str, message: String) {
+    /// Tells of `about`, in the name of the scheduler that works for `pod`: kind, reason and action, then the text.
+    fn event(&self, pod: &PodInfo, about: &PodInfo, (kind, reason, action): Sort, note: String) {
         if let Some(recorder) = self.recorders.get(pod.scheduler()) {
-            recorder.record(EventText {
+            let is_other = about.uid != pod.uid;
+            recorder.record(Note {
                 regarding: reference(&PODS, &*about.pod),
+                related: is_other.then(|| reference(&PODS, &*pod.pod)),
                 kind,
                 reason,
-                message,
+                action,
+                note,
             });
         }
     }
@@ -128,7 +137,7 @@ impl Binder {
         match outcome {
             Ok(()) => {
                 let message = format!("Successfully assigned {} to {node}", pod.key);
-                self.event(&pod, &pod, "Normal", "Scheduled", message);
+                self.event(&pod, &pod, SCHEDULED, message);
                 Bound::Done
             }
             Err(error) => Bound::Failed { pod, error },
@@ -156,7 +165,7 @@ impl Binder {
         message: String,
         nomination: &Nomination,
     ) -> Result<(), Refusal> {
-        self.event(pod, pod, "Warning", "FailedScheduling", message.clone());
+        self.event(pod, pod, FAILED, message.clone());
         let conditions = pod.pod.status.as_ref().and_then(|s| s.conditions.as_ref());
         let old = condition::find(conditions, "PodScheduled");
         let same = |c: &k8s_openapi::api::core::v1::PodCondition| {
@@ -252,7 +261,7 @@ impl Binder {
         let request = request.header(http::header::CONTENT_TYPE, "application/json");
         self.send(request.body(options.to_string().into_bytes())).await?;
         let message = format!("Preempted by pod {} on node {node}", pod.uid);
-        self.event(pod, victim, "Normal", "Preempted", message);
+        self.event(pod, victim, PREEMPTED, message);
         Ok(())
     }
 }

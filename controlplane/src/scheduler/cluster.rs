@@ -14,7 +14,7 @@ pub use room::Room;
 pub use topology::{Column, NO_DOMAIN, Topology};
 
 use super::pod::{Amounts, PodInfo};
-use k8s_openapi::api::core::v1::{Node, Taint};
+use k8s_openapi::api::core::v1::{Node, Pod, Taint};
 use kube::ResourceExt;
 use proto::api::resources;
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,8 +46,8 @@ pub struct NodeInfo {
     pub room: Room,
     /// Its pods by UID.
     pub pods: BTreeMap<String, Arc<PodInfo>>,
-    /// Sizes of images it has.
-    pub images: BTreeMap<String, i64>,
+    /// Names and sizes of images it has, in order; names are the cluster's.
+    pub images: Vec<(Arc<str>, i64)>,
 }
 
 impl NodeInfo {
@@ -61,9 +61,12 @@ impl NodeInfo {
         let list = resources::parse_list(status.and_then(|s| s.allocatable.as_ref().or(s.capacity.as_ref())));
         self.max_pods = list.get("pods").map_or(0, |q| q.value());
         self.allocatable = Amounts::from_list(&list);
-        let images = status.and_then(|s| s.images.as_ref()).into_iter().flatten();
-        let names = images.flat_map(|i| i.names.iter().flatten().map(|n| (n.clone(), i.size_bytes.unwrap_or(0))));
-        self.images = names.collect();
+    }
+
+    /// The size of an image that it has.
+    pub fn image(&self, name: &str) -> Option<i64> {
+        let at = self.images.binary_search_by(|(known, _)| (**known).cmp(name)).ok()?;
+        Some(self.images[at].1)
     }
 
     fn insert(&mut self, pod: Arc<PodInfo>) {
@@ -105,7 +108,7 @@ pub struct Cluster {
     order: Vec<usize>,
     stale_order: bool,
     /// How many nodes have each image.
-    images: BTreeMap<String, i64>,
+    images: BTreeMap<Arc<str>, i64>,
     /// Domains of the labels that rules name.
     topology: Topology,
     /// Placed pods by what rules ask of them.
@@ -148,8 +151,28 @@ impl Cluster {
         }
     }
 
-    fn forget_images(&mut self, images: BTreeMap<String, i64>) {
-        for image in images.into_keys() {
+    /// The images of a node, each counted once more: names that many nodes have are held once.
+    fn take_images(&mut self, node: &Node) -> Vec<(Arc<str>, i64)> {
+        let images = node.status.as_ref().and_then(|status| status.images.as_ref());
+        let sizes: BTreeMap<&str, i64> = images
+            .into_iter()
+            .flatten()
+            .flat_map(|image| {
+                let names = image.names.iter().flatten();
+                names.map(|name| (name.as_str(), image.size_bytes.unwrap_or(0)))
+            })
+            .collect();
+        let each = sizes.into_iter().map(|(name, size)| {
+            let known = self.images.get_key_value(name).map(|(known, _)| Arc::clone(known));
+            let name = known.unwrap_or_else(|| Arc::from(name));
+            *self.images.entry(Arc::clone(&name)).or_default() += 1;
+            (name, size)
+        });
+        each.collect()
+    }
+
+    fn forget_images(&mut self, images: Vec<(Arc<str>, i64)>) {
+        for (image, _) in images {
             if let Some(count) = self.images.get_mut(&image) {
                 *count -= 1;
                 if *count == 0 {
@@ -162,14 +185,12 @@ impl Cluster {
     /// Takes in a node as it is now.
     pub fn set_node(&mut self, node: &Node) -> NodeChange {
         let slot = self.slot(&node.name_any());
+        let images = self.take_images(node);
         let info = &mut self.slots[slot];
         let before = info.present.then(|| info.description());
-        let had = std::mem::take(&mut info.images);
+        let had = std::mem::replace(&mut info.images, images);
         info.describe(node);
         let after = info.description();
-        for image in info.images.keys() {
-            *self.images.entry(image.clone()).or_default() += 1;
-        }
         self.forget_images(had);
         match before {
             Some(before) if before == after => NodeChange::Nothing,
@@ -198,6 +219,15 @@ impl Cluster {
         self.topology.set_node(slot, None);
         self.release_if_unused(slot);
         self.stale_order = true;
+    }
+
+    /// What cycles ask of a pod; what it has in common with counted ones is shared with them.
+    pub fn describe(&self, pod: Arc<Pod>) -> PodInfo {
+        let mut info = PodInfo::new(pod);
+        if let Some(kin) = self.pods.alike(&info) {
+            info.kin = kin;
+        }
+        info
     }
 
     /// Counts a pod on a node, wherever it was counted or nominated before.
@@ -274,6 +304,11 @@ impl Cluster {
     /// The nodes there are, in the order of slots.
     pub fn present(&self) -> impl Iterator<Item = &NodeInfo> {
         self.slots.iter().filter(|node| node.present)
+    }
+
+    /// How many nodes there are, and how many pods are counted.
+    pub fn sizes(&self) -> (usize, usize) {
+        (self.present().count(), self.places.len())
     }
 
     /// Where a pod is counted.

@@ -5,6 +5,7 @@
 
 mod args;
 mod plugins;
+pub mod policy;
 
 use super::extender::Extender;
 use super::extender::words::{self, ExtenderWords};

@@ -41,6 +41,8 @@ pub struct FitError {
     pub unknown: Option<String>,
     /// What preemption says.
     pub post_filter: Option<String>,
+    /// What extenders said of preemption, where they left nobody to evict.
+    pub stopped_by_extenders: Option<String>,
     /// Why extenders refused nodes that would do otherwise, one text for each node.
     pub by_extenders: Vec<String>,
 }
@@ -92,7 +94,7 @@ impl FitError {
             Some(rejection) => format!("0/{nodes} nodes are available: {}.", rejection.reason),
             None => histogram(nodes, &reasons),
         };
-        match &self.post_filter {
+        match self.post_filter.as_ref().or(self.stopped_by_extenders.as_ref()) {
             Some(said) => format!("{tried} preemption: {said}"),
             None => tried,
         }
@@ -104,8 +106,8 @@ impl FitError {
 pub struct Unplaced {
     /// Why.
     pub error: FitError,
-    /// Who should go for it.
-    pub preemption: Option<Preemption>,
+    /// Who could go for it, the best choice first.
+    pub candidates: Vec<Preemption>,
     /// Whether it should wait for its nominated node no longer.
     pub renounce: bool,
 }
@@ -192,7 +194,7 @@ impl Search {
         if error.unknown.is_some() || error.nodes == 0 {
             return Err(Box::new(Unplaced {
                 error,
-                preemption: None,
+                candidates: Vec::new(),
                 renounce: false,
             }));
         }
@@ -256,21 +258,21 @@ impl Search {
         if !state.profile.preempts {
             return Unplaced {
                 error,
-                preemption: None,
+                candidates: Vec::new(),
                 renounce: false,
             };
         }
         match default_preemption::preempt(state, &error, budgets, &mut self.random) {
-            Outcome::Evict(preemption) => Unplaced {
+            Outcome::Evict(candidates) => Unplaced {
                 error,
-                preemption: Some(preemption),
+                candidates,
                 renounce: false,
             },
             Outcome::Nobody { message, renounce } => {
                 error.post_filter = Some(message);
                 Unplaced {
                     error,
-                    preemption: None,
+                    candidates: Vec::new(),
                     renounce,
                 }
             }
@@ -292,7 +294,7 @@ fn no_way(mut error: FitError, profile: &Profile) -> Unplaced {
     error.post_filter = profile.preempts.then(|| histogram(error.nodes, &verdict));
     Unplaced {
         error,
-        preemption: None,
+        candidates: Vec::new(),
         renounce: true,
     }
 }

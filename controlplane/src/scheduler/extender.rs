@@ -49,6 +49,8 @@ pub struct Extender {
     pub filter: String,
     /// Asked how good nodes are; empty if it is not.
     pub prioritize: String,
+    /// Asked who should go for a pod; empty if it is not.
+    pub preempt: String,
     /// Asked to bind; empty if it is not.
     pub bind: String,
     /// What its scores count.

@@ -65,6 +65,8 @@ struct Entry {
     info: Arc<PodInfo>,
     place: Place,
     failures: u32,
+    /// When it came, or was no longer held back by gates.
+    since: Option<Instant>,
     /// Who refused it in its last cycle.
     refused: PluginSet,
     /// End of the back-off that the last failure earned.
@@ -196,6 +198,7 @@ impl PodQueue {
                     info,
                     place: Place::Gated,
                     failures: 0,
+                    since: (!gated).then_some(now),
                     refused: PluginSet::default(),
                     until: None,
                 };
@@ -209,6 +212,9 @@ impl PodQueue {
                     entry.info.pod.spec != info.pod.spec || entry.info.pod.metadata.labels != info.pod.metadata.labels;
                 let place = entry.place;
                 entry.info = info;
+                if !gated {
+                    entry.since.get_or_insert(now);
+                }
                 match place {
                     Place::Gated if !gated => self.activate(&uid),
                     Place::Unschedulable { .. } if changed => self.ready(&uid, now, true),
@@ -228,6 +234,17 @@ impl PodQueue {
     /// Whether the pod is known.
     pub fn contains(&self, uid: &str) -> bool {
         self.entries.contains_key(uid)
+    }
+
+    /// Pods that are in a cycle, or being bound, or others go for their sake.
+    pub fn in_flight(&self) -> impl Iterator<Item = &str> {
+        self.in_flight.iter().map(String::as_str)
+    }
+
+    /// How many cycles a pod has had, with the one that it is in, and since when it could have had one.
+    pub fn tried(&self, uid: &str) -> Option<(u32, Instant)> {
+        let entry = self.entries.get(uid)?;
+        Some((entry.failures.saturating_add(1), entry.since?))
     }
 
     /// The next pod for a cycle. An idle scheduler takes pods out of their back-off early (upstream's SchedulerPopFromBackoffQ),

@@ -204,7 +204,7 @@ proptest! {
                     for at in 0..machines.len() {
                         prop_assert!(!is_lawful(&machines, &others, wanted, at), "{wanted:?} fits {at} beside {others:?}");
                     }
-                    let Some(preemption) = unplaced.preemption else { continue };
+                    let Some(preemption) = unplaced.candidates.first() else { continue };
                     prop_assert!(!preemption.victims.is_empty());
                     let at = machines.iter().position(|machine| machine.name == preemption.node).unwrap();
                     let gone: Vec<usize> = preemption.victims.iter().map(|pod| pod.uid[1..].parse().unwrap()).collect();

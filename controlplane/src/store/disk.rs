@@ -1,39 +1,45 @@
 //! The embedded store: one redb file, one writer thread, group commit.
 //!
 //! Owns durability. Writes that wait together share one commit (one fsync); a later write of a batch sees the earlier ones'
-//! effect on its precondition; nobody sees or is told anything before the commit is on disk. A commit that fails leaves it
+//! effect on its precondition; nobody sees or is told anything before the commit is on disk. What is opened is what was written, or is
+//! refused by name (`intact`). A commit that fails leaves it
 //! unknown what the disk holds, so it ends the process; before the disk is full, writes are refused (`reserve`), unless the file
 //! can give room back (`compaction`). The writer waits for the window to read what it was told. Never interprets a value.
 
+mod backend;
 mod compaction;
 mod directory;
 mod fatal;
+mod intact;
 mod job;
+pub mod moved;
 #[cfg(feature = "test-util")]
 pub mod paced;
 mod past;
 mod records;
 mod reserve;
 pub mod snapshot;
+mod staged;
 mod upgrade;
 
 use super::feed::Feed;
-use super::{Change, Expect, Record, Replaced, Revision, Steps, Store, StoreError};
-use async_trait::async_trait;
-use bytes::Bytes;
+use super::{Change, Replaced, Revision, StoreError};
 use compaction::Freed;
-use directory::{Directory, in_use, unusable};
+use directory::{Directory, unusable};
 pub use fatal::OnFatal;
 use fatal::{end_process, guarded};
 use job::{Job, Operation};
+use moved::Hold;
 use past::Past;
 use records::{META, RECORDS};
 use redb::{CompactionError, Database};
 use reserve::{Budget, Leaving, Verdict};
+use staged::{Answer, Staged};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use tokio::sync::{mpsc, oneshot};
 pub use upgrade::Describe;
+use upgrade::NEXT;
 #[cfg(test)]
 pub(crate) use upgrade::testing as old_data;
 
@@ -60,6 +66,7 @@ pub struct Disk {
     /// Of before it was opened, until somebody asks.
     remembered: Mutex<Vec<Replaced>>,
     on_fatal: Arc<OnFatal>,
+    hold: Hold,
     hand: Hand,
 }
 
@@ -85,13 +92,18 @@ impl Disk {
     /// As [`Disk::open`].
     pub fn open_with(directory: impl AsRef<Path>, on_fatal: OnFatal) -> Result<Self, StoreError> {
         let path = directory.as_ref();
+        // Before anything is made that is in the way of what arrives.
+        moved::check_arrived(path)?;
         let directory = Directory::hold(path)?;
-        let file = directory.private(FILE)?;
+        // Not before: who moved it may have let go of it just now.
+        moved::check_arrived(path)?;
+        moved::check(path)?;
+        let file = path.join(FILE);
         guarded(&file, || {
-            let database = builder().create(&file).map_err(|error| match error {
-                redb::DatabaseError::DatabaseAlreadyOpen => in_use(path, ""),
-                other => unusable(&file, "cannot be opened", &other),
-            })?;
+            let database = match is_empty(&file) {
+                true => begin(&directory, path)?,
+                false => intact::open(&directory.private(FILE)?)?,
+            };
             Self::start(directory, database, path, on_fatal)
         })
     }
@@ -125,6 +137,7 @@ impl Disk {
         let (database, feed, path) = (writer.database.clone(), writer.feed.clone(), writer.path.clone());
         Ok(Self {
             on_fatal: Arc::clone(&writer.on_fatal),
+            hold: writer.hold.clone(),
             jobs,
             database,
             feed,
@@ -132,6 +145,11 @@ impl Disk {
             remembered: Mutex::new(std::mem::take(&mut writer.remembered)),
             hand: begin(writer, queue)?,
         })
+    }
+
+    /// What holds the records.
+    pub fn file(&self) -> PathBuf {
+        self.path.join(FILE)
     }
 
     /// Finishes the writes under way and lets go of the directory.
@@ -187,85 +205,12 @@ impl Disk {
     }
 }
 
-#[async_trait]
-impl Store for Disk {
-    async fn put(&self, key: &str, value: Bytes, expect: Expect) -> Result<Revision, StoreError> {
-        let is_for_deletion = false;
-        self.submit(
-            key,
-            Operation::Put {
-                value,
-                expect,
-                is_for_deletion,
-            },
-        )
-        .await
-    }
-
-    async fn put_for_deletion(&self, key: &str, value: Bytes, expect: Revision) -> Result<Revision, StoreError> {
-        let (expect, is_for_deletion) = (Expect::At(expect), true);
-        self.submit(
-            key,
-            Operation::Put {
-                value,
-                expect,
-                is_for_deletion,
-            },
-        )
-        .await
-    }
-
-    async fn delete(&self, key: &str, expect: Revision) -> Result<Revision, StoreError> {
-        self.submit(key, Operation::Delete { expect }).await
-    }
-
-    async fn range(&self, prefix: &str) -> Result<(Revision, Vec<Record>), StoreError> {
-        let prefix = prefix.to_owned();
-        self.read(move |database| records::range(database, &prefix)).await
-    }
-
-    async fn get(&self, key: &str) -> Result<Option<Record>, StoreError> {
-        let key = key.to_owned();
-        self.read(move |database| records::get(database, &key)).await
-    }
-
-    async fn watch(&self, prefix: &str, after: Revision) -> Result<Steps, StoreError> {
-        self.feed.stream(prefix, after)
-    }
-
-    async fn follow(&self, after: Revision) -> Result<Steps, StoreError> {
-        self.feed.follow(after)
-    }
-
-    async fn remembered(&self) -> Vec<Replaced> {
-        let mut remembered = self.remembered.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::take(&mut remembered)
-    }
-
-    async fn current_revision(&self) -> Result<Revision, StoreError> {
-        Ok(self.feed.newest())
-    }
-
-    fn check(&self) -> Result<(), StoreError> {
-        // The writer has the other end.
-        (!self.jobs.is_closed()).then_some(()).ok_or(StoreError::Closed)
-    }
-
-    fn fail(&self, error: &StoreError) {
-        (self.on_fatal)(error);
-    }
-
-    async fn compact(&self, revision: Revision) -> Result<(), StoreError> {
-        self.feed.compact(revision);
-        Ok(())
-    }
-}
-
 struct Writer {
     database: SharedDatabase,
     feed: Feed,
     path: PathBuf,
     on_fatal: Arc<OnFatal>,
+    hold: Hold,
     /// Held as long as anything may be written.
     directory: Directory,
     leaving: Leaving,
@@ -283,6 +228,7 @@ impl Writer {
             feed: Feed::after(revision),
             path: path.to_owned(),
             on_fatal: Arc::new(on_fatal),
+            hold: Hold::default(),
             leaving: Leaving::default(),
             freed: Freed::before_this_process(directory.compaction_failed()),
             directory,
@@ -322,6 +268,15 @@ impl Writer {
 
     /// Writes as many jobs from the front of the batch as there is certainly space for, at least one, and takes them out.
     fn commit(&mut self, batch: &mut Vec<Job>) -> Result<(), redb::Error> {
+        let hold = self.hold.clone();
+        let held = hold.why();
+        if let Some(why) = &*held {
+            for job in batch.drain(..) {
+                // The caller may have gone.
+                let _ = job.reply.send(Err(StoreError::ReadOnly(why.clone())));
+            }
+            return Ok(());
+        }
         let staged = self.stage(batch)?;
         let (changes, answers) = staged.commit()?;
         self.tell(batch, changes, answers);
@@ -460,24 +415,26 @@ impl Writer {
     }
 }
 
-type Answer = Result<Revision, StoreError>;
-
-/// A batch that has been applied and is not on disk.
-struct Staged {
-    transaction: redb::WriteTransaction,
-    changes: Vec<Change>,
-    answers: Vec<Answer>,
+/// Whether there is no file, or one that nothing was ever written to.
+fn is_empty(file: &Path) -> bool {
+    match std::fs::metadata(file) {
+        Ok(found) => found.len() == 0,
+        Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+    }
 }
 
-impl Staged {
-    fn commit(self) -> Result<(Vec<Change>, Vec<Answer>), redb::Error> {
-        if self.changes.is_empty() {
-            self.transaction.abort()?;
-        } else {
-            self.transaction.commit()?;
-        }
-        Ok((self.changes, self.answers))
-    }
+/// Makes a store that holds nothing, under another name first: what a process leaves that dies meanwhile is no store, and no damaged one.
+fn begin(directory: &Directory, path: &Path) -> Result<Database, StoreError> {
+    let (file, next) = (path.join(FILE), path.join(NEXT));
+    upgrade::remove(&next)?;
+    directory.private(NEXT)?;
+    let database = builder()
+        .create(&next)
+        .map_err(|error| unusable(&next, "cannot be written", &error))?;
+    records::prepare(&database, path)?;
+    let placed = std::fs::rename(&next, &file).and_then(|()| std::fs::File::open(path)?.sync_all());
+    placed.map_err(|error| unusable(&file, "cannot be put in place", &error))?;
+    Ok(database)
 }
 
 fn builder() -> redb::Builder {
@@ -486,6 +443,8 @@ fn builder() -> redb::Builder {
     builder
 }
 
+#[cfg(test)]
+mod campaign_tests;
 #[cfg(test)]
 mod compaction_tests;
 #[cfg(test)]

@@ -32,12 +32,16 @@ use std::ops::Bound;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
 use tokio::sync::watch;
 
 /// What the past of all resources together may hold on to, in bytes: enough for five minutes of 500 writes a second of objects
 /// of a kilobyte, with what an event and an old object cost beside their bytes. A resource has no limit of its own; when all
 /// together have too much, the one with the largest past forgets first.
 pub const HISTORY_BYTES: usize = 256 << 20;
+
+/// How long a linearizable read waits for the store and for what it tells: as long as a request to etcd does, and a little.
+pub const LATEST_WITHIN: Duration = Duration::from_secs(25);
 
 /// Why a revision cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -331,11 +335,19 @@ impl ResourceWindow {
     /// The state no older than any write that was acknowledged before the call (linearizable).
     ///
     /// # Errors
-    /// If the store cannot tell its revision, or is closed.
+    /// If the store cannot tell its revision, or is closed; `Unavailable` if it stands still for [`LATEST_WITHIN`].
     pub async fn latest(&self) -> Result<Snapshot, StoreError> {
-        let revision = self.store.current_revision().await?;
-        self.reach(revision).await?;
-        Ok(self.cached())
+        let reaching = async {
+            let revision = self.store.current_revision().await?;
+            self.reach(revision).await
+        };
+        match tokio::time::timeout(LATEST_WITHIN, reaching).await {
+            Ok(reached) => reached.map(|()| self.cached()),
+            Err(_) => Err(StoreError::Unavailable(format!(
+                "the store stands still: nothing newer than revision {} can be read",
+                *self.applied.borrow()
+            ))),
+        }
     }
 
     /// Waits until the window has reached `revision`.

@@ -8,9 +8,12 @@ use futures::stream::BoxStream;
 use std::sync::Arc;
 
 #[cfg(any(test, feature = "test-util"))]
+pub mod around;
+#[cfg(any(test, feature = "test-util"))]
 #[allow(clippy::unwrap_used, reason = "a suite of tests: what fails ends it")]
 pub mod conformance;
 pub mod feed;
+pub mod form;
 pub mod memory;
 pub mod unreadable;
 
@@ -144,6 +147,9 @@ pub enum StoreError {
     /// Whether the write has been done is not known, and could not be found out.
     #[error("{0}")]
     OutcomeUnknown(String),
+    /// Nothing is written here at present, as the text says why; nothing has been written.
+    #[error("{0}")]
+    ReadOnly(String),
     /// The store refused, and would again.
     #[error("{0}")]
     Refused(String),
@@ -154,7 +160,8 @@ pub enum StoreError {
 
 /// A key-value store with etcd's semantics: one global revision per write, conditional writes, ordered watches.
 ///
-/// Backends: `memory` (tests), `disk` (the default), `etcd`. Readers see nothing before it is durable.
+/// Backends: `memory` (tests), `disk` (the default), `etcd`. Readers see nothing before it is durable. No method has a default: a store
+/// around a store that forgot one would silently be less than what it stands around. Tests' own use [`around::Around`].
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
     /// Writes `value` if `expect` holds; returns the write's revision.
@@ -163,9 +170,7 @@ pub trait Store: Send + Sync + 'static {
     /// As [`Store::put`] over the revision `expect`, for what frees space, now or later: a smaller value, a step of
     /// the key's deletion. A backend that refuses what would add to a nearly full disk ([`StoreError::Full`]) takes it for longer,
     /// unless the object keeps growing.
-    async fn put_for_deletion(&self, key: &str, value: Bytes, expect: Revision) -> Result<Revision, StoreError> {
-        self.put(key, value, Expect::At(expect)).await
-    }
+    async fn put_for_deletion(&self, key: &str, value: Bytes, expect: Revision) -> Result<Revision, StoreError>;
 
     /// As [`Store::put`], if in the same moment the last write of each of the keys `unchanged` is still that revision: what the write
     /// was judged by. Where one is not, the conflict names that key. Only what is shared needs it ([`Store::is_shared`]).
@@ -175,19 +180,10 @@ pub trait Store: Send + Sync + 'static {
         value: Bytes,
         expect: Expect,
         unchanged: &[(String, Revision)],
-    ) -> Result<Revision, StoreError> {
-        match unchanged {
-            [] => self.put(key, value, expect).await,
-            _ => Err(StoreError::Unusable(
-                "this store makes no write depend on other keys".to_owned(),
-            )),
-        }
-    }
+    ) -> Result<Revision, StoreError>;
 
     /// Whether other processes may write here at the same time. What locks of one process keep apart has to be claimed in the store then.
-    fn is_shared(&self) -> bool {
-        false
-    }
+    fn is_shared(&self) -> bool;
 
     /// Deletes the key if its last write is `expect`; returns the deletion's revision.
     async fn delete(&self, key: &str, expect: Revision) -> Result<Revision, StoreError>;
@@ -196,16 +192,11 @@ pub trait Store: Send + Sync + 'static {
     async fn range(&self, prefix: &str) -> Result<(Revision, Vec<Record>), StoreError>;
 
     /// The record of a key.
-    async fn get(&self, key: &str) -> Result<Option<Record>, StoreError> {
-        let (_, records) = self.range(key).await?;
-        Ok(records.into_iter().find(|record| &*record.key == key))
-    }
+    async fn get(&self, key: &str) -> Result<Option<Record>, StoreError>;
 
     /// Whether the key's value of this revision would be stored as other bytes if it were written again: with another key, in another
     /// form. Then a write that changes nothing is made all the same.
-    async fn is_stale(&self, _key: &str, _revision: Revision) -> bool {
-        false
-    }
+    async fn is_stale(&self, key: &str, revision: Revision) -> bool;
 
     /// Every change after revision `after` under `prefix`, each once and in order, without end. That `after` has been compacted away
     /// is said here, or by the first item.
@@ -213,15 +204,11 @@ pub trait Store: Send + Sync + 'static {
 
     /// As [`Store::watch`] of everything, for a reader that must not miss anything and always reads on: the backend keeps what it
     /// has not read, and may hold writes back meanwhile.
-    async fn follow(&self, after: Revision) -> Result<Steps, StoreError> {
-        self.watch("", after).await
-    }
+    async fn follow(&self, after: Revision) -> Result<Steps, StoreError>;
 
     /// What the backend remembers of the writes of before it was opened, the oldest first and the newest of all the last; told once.
     /// Nothing where it remembers none, or not all of them.
-    async fn remembered(&self) -> Vec<Replaced> {
-        Vec::new()
-    }
+    async fn remembered(&self) -> Vec<Replaced>;
 
     /// The newest durable revision (linearizable).
     async fn current_revision(&self) -> Result<Revision, StoreError>;
@@ -230,22 +217,16 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// # Errors
     /// `Closed` if nobody is there to take them.
-    fn check(&self) -> Result<(), StoreError> {
-        Ok(())
-    }
+    fn check(&self) -> Result<(), StoreError>;
 
     /// A reader without which nothing can be served has ended: there is no going on. A backend that ends the process when it fails
     /// itself does so now.
-    fn fail(&self, error: &StoreError) {
-        tracing::error!(%error, "the store is not read any more");
-    }
+    fn fail(&self, error: &StoreError);
 
     /// Forgets history up to and including `revision`.
     async fn compact(&self, revision: Revision) -> Result<(), StoreError>;
 
     /// The reader of everything has read up to `revision`: a backend of this process alone needs its history no more. One that others
     /// read too decides by itself when it compacts.
-    async fn has_read(&self, revision: Revision) -> Result<(), StoreError> {
-        self.compact(revision).await
-    }
+    async fn has_read(&self, revision: Revision) -> Result<(), StoreError>;
 }

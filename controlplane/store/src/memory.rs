@@ -3,7 +3,7 @@
 //! Owns the records of one process's life. No threads, no timers: it behaves the same under a paused clock.
 
 use super::feed::Feed;
-use super::{Change, Expect, Record, Revision, Steps, Store, StoreError};
+use super::{Change, Expect, Record, Replaced, Revision, Steps, Store, StoreError};
 use async_trait::async_trait;
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -50,6 +50,10 @@ impl Memory {
 impl Store for Memory {
     async fn put(&self, key: &str, value: Bytes, expect: Expect) -> Result<Revision, StoreError> {
         self.put_if(key, value, expect, &[]).await
+    }
+
+    async fn put_for_deletion(&self, key: &str, value: Bytes, expect: Revision) -> Result<Revision, StoreError> {
+        self.put(key, value, Expect::At(expect)).await
     }
 
     fn is_shared(&self) -> bool {
@@ -132,6 +136,15 @@ impl Store for Memory {
         Ok((self.feed.newest(), found))
     }
 
+    async fn get(&self, key: &str) -> Result<Option<Record>, StoreError> {
+        Ok(self.records().get(key).cloned())
+    }
+
+    async fn is_stale(&self, _key: &str, _revision: Revision) -> bool {
+        // Bytes are stored as they are given.
+        false
+    }
+
     async fn watch(&self, prefix: &str, after: Revision) -> Result<Steps, StoreError> {
         self.feed.stream(prefix, after)
     }
@@ -140,12 +153,28 @@ impl Store for Memory {
         self.feed.follow(after)
     }
 
+    async fn remembered(&self) -> Vec<Replaced> {
+        Vec::new()
+    }
+
     async fn current_revision(&self) -> Result<Revision, StoreError> {
         Ok(self.feed.newest())
+    }
+
+    fn check(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn fail(&self, error: &StoreError) {
+        tracing::error!(%error, "the store is not read any more");
     }
 
     async fn compact(&self, revision: Revision) -> Result<(), StoreError> {
         self.feed.compact(revision);
         Ok(())
+    }
+
+    async fn has_read(&self, revision: Revision) -> Result<(), StoreError> {
+        self.compact(revision).await
     }
 }

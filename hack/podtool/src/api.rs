@@ -3,7 +3,7 @@
 //! Works in a namespace of its own with config maps of a kilobyte. Times of watch events are taken within this process: each
 //! write carries the moment it was sent.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -63,6 +63,8 @@ const STAGES: [Stage; 6] = [
 pub(crate) struct Plan {
     /// Empty for those of every run.
     pub(crate) stages: Vec<Stage>,
+    /// Administrators' kubeconfigs of other API servers of the cluster, over which watches and their writes are spread.
+    pub(crate) peers: Vec<PathBuf>,
     /// Objects that are written, read and listed.
     pub(crate) objects: usize,
     /// How long watches are measured, and a flood.
@@ -74,8 +76,14 @@ pub(crate) struct Plan {
 /// # Errors
 /// If the API server cannot be reached, or refuses a request of the measured kinds.
 pub(crate) async fn measure(kubeconfig: &Path, server: Group, plan: Plan) -> anyhow::Result<()> {
+    let client = connect::client(kubeconfig).await?;
+    let mut clients = vec![client.clone()];
+    for peer in &plan.peers {
+        clients.push(connect::client(peer).await?);
+    }
     let load = Load {
-        client: connect::client(kubeconfig).await?,
+        client,
+        clients,
         groups: [server, Group::own()],
         objects: plan.objects,
         time: plan.time,
@@ -104,6 +112,8 @@ pub(crate) async fn measure(kubeconfig: &Path, server: Group, plan: Plan) -> any
 
 pub(crate) struct Load {
     pub(crate) client: Client,
+    /// One for each API server, the first's among them.
+    clients: Vec<Client>,
     /// The API server, and this program.
     pub(crate) groups: [Group; 2],
     objects: usize,
@@ -160,8 +170,8 @@ impl Load {
     async fn watches(&self) -> anyhow::Result<()> {
         self.fill().await?;
         println!(
-            "{:<28} {:>9} {:>9} {:>9} {:>9}",
-            "", "events/s", "p50 ms", "p99 ms", "server %"
+            "{:<28} {:>9} {:>9} {:>9} {:>9} {:>9}",
+            "", "events/s", "p50 ms", "p99 ms", "max ms", "server %"
         );
         self.watched(1_000, 50).await?;
         self.watched(50, 1_000).await?;
@@ -169,8 +179,7 @@ impl Load {
     }
 
     pub(crate) async fn send(&self, request: http::request::Builder, body: Vec<u8>) -> anyhow::Result<usize> {
-        let text = tokio::time::timeout(PATIENCE, self.client.request_text(request.body(body)?)).await??;
-        Ok(text.len())
+        send_by(&self.client, request, body).await
     }
 
     pub(crate) async fn post(&self, path: &str, object: &Value) -> anyhow::Result<usize> {
@@ -188,6 +197,10 @@ impl Load {
     }
 
     async fn patch(&self, number: usize, value: &str) -> anyhow::Result<usize> {
+        self.patch_by(&self.client, number, value).await
+    }
+
+    async fn patch_by(&self, client: &Client, number: usize, value: &str) -> anyhow::Result<usize> {
         let request = Request::builder()
             .method(Method::PATCH)
             .uri(format!("{}/m{number}", collection()))
@@ -197,8 +210,7 @@ impl Load {
         } else {
             value.to_owned()
         };
-        self.send(request, serde_json::to_vec(&json!({"data": {"v": value}}))?)
-            .await
+        send_by(client, request, serde_json::to_vec(&json!({"data": {"v": value}}))?).await
     }
 
     async fn list(&self) -> anyhow::Result<usize> {
@@ -245,9 +257,10 @@ impl Load {
         let mark = format!("{watchers}at{rate}-");
         // Its own in each measurement: a patch that changes nothing is no event.
         let end = format!("{mark}end");
-        for _ in 0..watchers {
+        for watcher in 0..watchers {
+            let client = &self.clients[watcher % self.clients.len()];
             let path = format!("{}?watch=1&resourceVersion={revision}&timeoutSeconds=600", collection());
-            let lines = self.client.request_stream(Request::get(path).body(Vec::new())?).await?;
+            let lines = client.request_stream(Request::get(path).body(Vec::new())?).await?;
             let (arrived, mark, end) = (Arc::clone(&arrived), mark.clone(), end.clone());
             tasks.spawn(async move {
                 let mut times = Vec::new();
@@ -282,11 +295,12 @@ impl Load {
         }
         anyhow::ensure!(times.len() == expected, "{} of {expected} events arrived", times.len());
         println!(
-            "{:<28} {:>9.0} {:>9.1} {:>9.1} {:>9.0}",
+            "{:<28} {:>9.0} {:>9.1} {:>9.1} {:>9.1} {:>9.0}",
             format!("{watchers} watchers, {rate} writes/s"),
             expected as f64 / took.as_secs_f64(),
             percentile(&times, 50.0).as_secs_f64() * 1000.0,
             percentile(&times, 99.0).as_secs_f64() * 1000.0,
+            times.iter().max().map_or(0.0, Duration::as_secs_f64) * 1000.0,
             used[0].as_secs_f64() / took.as_secs_f64() * 100.0,
         );
         Ok(())
@@ -307,7 +321,9 @@ impl Load {
             }
             under_way.push(async move {
                 let value = format!("{mark}{}", begin.elapsed().as_micros());
-                self.patch(number % (self.objects - 1).min(1_000) + 1, &value).await
+                let client = &self.clients[number % self.clients.len()];
+                self.patch_by(client, number % (self.objects - 1).min(1_000) + 1, &value)
+                    .await
             });
         }
         while let Some(answer) = under_way.next().await {
@@ -357,6 +373,11 @@ impl Load {
         println!("{when:<28} {proportional:>9.1} MB Pss, {anonymous:.1} anonymous");
         Ok(())
     }
+}
+
+async fn send_by(client: &Client, request: http::request::Builder, body: Vec<u8>) -> anyhow::Result<usize> {
+    let text = tokio::time::timeout(PATIENCE, client.request_text(request.body(body)?)).await??;
+    Ok(text.len())
 }
 
 /// When the write behind an event was sent, if it is one of this measurement's.

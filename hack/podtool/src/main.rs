@@ -149,6 +149,9 @@ struct ApiArgs {
     /// The API server's process, as NAME=PID.
     #[arg(long)]
     server: Group,
+    /// Kubeconfig of an administrator at another API server of the cluster: watches and their writes are spread over all; repeatable.
+    #[arg(long = "peer")]
+    peers: Vec<PathBuf>,
     /// What is measured; repeatable. Without it all but definitions, in this order.
     #[arg(long = "stage", value_enum)]
     stages: Vec<api::Stage>,
@@ -168,12 +171,15 @@ struct ScheduleArgs {
     /// The control plane's process, as NAME=PID.
     #[arg(long)]
     server: Group,
-    /// Hollow nodes.
+    /// One of upstream's workloads; plain pods without it.
+    #[arg(long)]
+    workload: Option<String>,
+    /// Hollow nodes; other than the workload's own, its pods change in proportion.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
-    nodes: u32,
+    nodes: Option<u32>,
     /// Pods to be bound.
-    #[arg(long, default_value_t = 5_000, value_parser = clap::value_parser!(u32).range(1..))]
-    pods: u32,
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    pods: Option<u32>,
 }
 
 #[derive(Args)]
@@ -228,6 +234,7 @@ async fn main() -> anyhow::Result<()> {
         }
         Command::Api(args) => {
             let plan = api::Plan {
+                peers: args.peers,
                 stages: args.stages,
                 objects: args.objects as usize,
                 time: Duration::from_secs(args.seconds.into()),
@@ -235,8 +242,9 @@ async fn main() -> anyhow::Result<()> {
             api::measure(&args.kubeconfig, args.server, plan).await
         }
         Command::Schedule(args) => {
-            let [nodes, pods] = [args.nodes, args.pods].map(|count| count as usize);
-            schedule::measure(&args.kubeconfig, args.server, nodes, pods).await
+            let [nodes, pods] = [args.nodes, args.pods].map(|count| count.map(|count| count as usize));
+            let plan = schedule::Plan::new(args.workload.as_deref(), nodes, pods).map_err(anyhow::Error::msg)?;
+            schedule::measure(&args.kubeconfig, args.server, plan).await
         }
         Command::Controllers(args) => {
             let plan = controllers::Plan {

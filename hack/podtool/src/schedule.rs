@@ -1,5 +1,7 @@
 //! Pods bound per second: hollow nodes (objects, statuses and leases, with nobody behind them), pods created through the API,
-//! bindings counted on a watch.
+//! bindings counted on a watch; plain pods, or one of upstream's workloads with what else there is in it.
+
+mod workload;
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -9,7 +11,8 @@ use anyhow::{Context, bail};
 use futures::stream::{self, StreamExt, TryStreamExt};
 use http::Request;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Node, Pod, ServiceAccount};
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod, ServiceAccount};
+use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
@@ -19,6 +22,7 @@ use serde_json::{Value, json};
 use crate::connect;
 use crate::idle;
 use crate::processes::{Group, cpu, cpu_since};
+use workload::{Kind, Workload};
 
 /// Requests of ours under way at once.
 const WORKERS: usize = 32;
@@ -30,18 +34,71 @@ const PREFIX: &str = "hollow-";
 const LEASES: &str = "kube-node-lease";
 /// How often a kubelet renews its lease.
 const RENEWAL: Duration = Duration::from_secs(10);
+/// Between two pods that come between those that are measured.
+const BETWEEN: Duration = Duration::from_millis(200);
 /// How long the API server needs for a watch of ours at most.
 const WATCH_SECONDS: u32 = 290;
 
-/// Makes `nodes` hollow nodes and `pods` pods, waits until all have a node, and prints how fast that went; `server` is the
-/// control plane's process.
+/// What is measured.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    workload: Workload,
+    /// Whether it has upstream's size, so that upstream's gate is one for it.
+    is_upstream: bool,
+}
+
+impl Plan {
+    /// The workload of that name, or plain pods on nodes of 32 CPUs; with other nodes (and pods in proportion) or pods than it has
+    /// by itself.
+    ///
+    /// # Errors
+    /// There is no such workload.
+    pub(crate) fn new(name: Option<&str>, nodes: Option<usize>, pods: Option<usize>) -> Result<Self, String> {
+        let named = |name: &str| {
+            let known: Vec<&str> = workload::ALL.iter().map(|workload| workload.name).collect();
+            Workload::named(name).ok_or_else(|| format!("no workload {name:?}; there are {}", known.join(", ")))
+        };
+        let whole = name.map_or(Ok(PLAIN), named)?;
+        let mut workload = nodes.map_or(whole, |nodes| whole.with_nodes(nodes));
+        workload.measured.0 = pods.unwrap_or(match name {
+            None => PLAIN.measured.0,
+            Some(_) => workload.measured.0,
+        });
+        let sizes = |workload: Workload| (workload.nodes, workload.first.0, workload.measured.0);
+        Ok(Self {
+            workload,
+            is_upstream: name.is_some() && sizes(workload) == sizes(whole),
+        })
+    }
+}
+
+/// What is measured without a workload's name.
+const PLAIN: Workload = Workload {
+    name: "plain",
+    upstream: "",
+    gate: 0,
+    nodes: 1_000,
+    zones: 3,
+    first: (0, Kind::Plain),
+    measured: (5_000, Kind::Plain),
+    between: None,
+};
+
+/// Makes the nodes and pods of the plan, waits until all pods that are measured have a node, and prints how fast that went;
+/// `server` is the control plane's process.
 ///
 /// # Errors
 /// If a request fails, or nodes or pods are not ready in time.
-pub(crate) async fn measure(kubeconfig: &Path, server: Group, nodes: usize, pods: usize) -> anyhow::Result<()> {
+pub(crate) async fn measure(kubeconfig: &Path, server: Group, plan: Plan) -> anyhow::Result<()> {
     let client = connect::client(kubeconfig).await?;
     let groups = [server, Group::own()];
-    println!("{nodes} nodes, {pods} pods");
+    let Workload {
+        nodes, first, measured, ..
+    } = plan.workload;
+    println!(
+        "{}: {nodes} nodes, {} pods first, {} measured",
+        plan.workload.name, first.0, measured.0
+    );
     let begun = Instant::now();
     let node_api: Api<Node> = Api::all(client.clone());
     let lease_api: Api<Lease> = Api::namespaced(client.clone(), LEASES);
@@ -50,27 +107,92 @@ pub(crate) async fn measure(kubeconfig: &Path, server: Group, nodes: usize, pods
         biased;
         failed = renew(&lease_api, nodes, begun) => failed.context("renewing leases"),
         done = async {
-            each(nodes, |n| make_node(&node_api, &lease_api, n)).await.context("registering nodes")?;
+            each(nodes, |n| make_node(&node_api, &lease_api, n, &plan)).await.context("registering nodes")?;
             row("registered", nodes, begun.elapsed());
             until(|| schedulable(&client, nodes)).await.context("nodes with their taints off")?;
             row("and schedulable", nodes, begun.elapsed());
-            bind(&client, &groups, pods).await
+            prepare(&client, &plan.workload).await.context("what is there before")?;
+            let pods: Api<Pod> = Api::namespaced(client.clone(), workload::FIRST);
+            tokio::select! {
+                biased;
+                failed = come_between(&pods, &plan.workload) => failed.context("creating pods between"),
+                done = bind(&client, &groups, &plan) => done,
+            }
         } => done,
     }
 }
 
-async fn bind(client: &Client, groups: &[Group; 2], pods: usize) -> anyhow::Result<()> {
-    let accounts: Api<ServiceAccount> = Api::default_namespaced(client.clone());
-    until(|| async { Ok(accounts.get_opt("default").await?.is_some()) })
-        .await
-        .context("the default service account")?;
-    let api: Api<Pod> = Api::default_namespaced(client.clone());
+/// Namespaces, the priority class, and the pods that are there before, each with a node.
+async fn prepare(client: &Client, workload: &Workload) -> anyhow::Result<()> {
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    for name in [workload::FIRST, workload::MEASURED] {
+        let namespace = serde_json::from_value(json!({"metadata": {"name": name}}))?;
+        namespaces.create(&PostParams::default(), &namespace).await?;
+        let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), name);
+        until(|| async { Ok(accounts.get_opt("default").await?.is_some()) })
+            .await
+            .context("the default service account")?;
+    }
+    let class = json!({"metadata": {"name": workload::URGENT}, "value": workload::URGENT_VALUE});
+    let classes: Api<PriorityClass> = Api::all(client.clone());
+    classes
+        .create(&PostParams::default(), &serde_json::from_value(class)?)
+        .await?;
+    let (count, kind) = workload.first;
+    if count == 0 {
+        return Ok(());
+    }
+    let api: Api<Pod> = Api::namespaced(client.clone(), workload::FIRST);
+    let begun = Instant::now();
+    let (_, bound) = tokio::try_join!(
+        each(count, |n| make_pod(&api, kind, n)),
+        bound(&api, count, latest(&api).await?)
+    )?;
+    row("pods before", count, bound.duration_since(begun));
+    Ok(())
+}
+
+/// A pod every 200 ms, if the workload has such; never ends by itself.
+async fn come_between(api: &Api<Pod>, workload: &Workload) -> anyhow::Result<()> {
+    let Some(kind) = workload.between else {
+        return std::future::pending().await;
+    };
+    let mut ticks = tokio::time::interval(BETWEEN);
+    for n in workload.first.0.. {
+        ticks.tick().await;
+        make_pod(api, kind, n).await?;
+    }
+    Ok(())
+}
+
+/// Where a watch begins that is to see what comes from now on.
+async fn latest(api: &Api<Pod>) -> anyhow::Result<String> {
     let list = api.list_metadata(&ListParams::default().limit(1)).await?;
-    let from = list.metadata.resource_version.unwrap_or_default();
+    Ok(list.metadata.resource_version.unwrap_or_default())
+}
+
+/// Seconds that scheduling attempts took so far, and how many there were.
+async fn attempts(client: &Client) -> anyhow::Result<(f64, f64)> {
+    let text = client.request_text(Request::get("/metrics").body(Vec::new())?).await?;
+    let sum = |suffix: &str| {
+        let name = format!("scheduler_scheduling_attempt_duration_seconds_{suffix}");
+        let lines = text.lines().filter(|line| line.starts_with(&name));
+        lines
+            .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+            .sum()
+    };
+    Ok((sum("sum"), sum("count")))
+}
+
+async fn bind(client: &Client, groups: &[Group; 2], plan: &Plan) -> anyhow::Result<()> {
+    let (pods, kind) = plan.workload.measured;
+    let api: Api<Pod> = Api::namespaced(client.clone(), workload::MEASURED);
+    let from = latest(&api).await?;
+    let tried = attempts(client).await?;
     let before = cpu(groups)?;
     let begun = Instant::now();
     let creating = async {
-        each(pods, |n| make_pod(&api, n)).await.context("creating pods")?;
+        each(pods, |n| make_pod(&api, kind, n)).await.context("creating pods")?;
         anyhow::Ok(begun.elapsed())
     };
     let binding = async {
@@ -82,6 +204,7 @@ async fn bind(client: &Client, groups: &[Group; 2], pods: usize) -> anyhow::Resu
     let used = cpu_since(groups, &before)?;
     row("pods created", pods, created);
     row("pods bound", pods, bound);
+    tell_gate(plan, pods as f64 / bound.as_secs_f64());
     let each = |used: Duration| used.as_secs_f64() * 1000.0 / pods as f64;
     println!(
         "{:<20} {:>9.3} ms server, {:.3} ms client (leases included)",
@@ -89,12 +212,38 @@ async fn bind(client: &Client, groups: &[Group; 2], pods: usize) -> anyhow::Resu
         each(used[0]),
         each(used[1])
     );
+    let (seconds, count) = attempts(client).await?;
+    let (seconds, count) = (seconds - tried.0, count - tried.1);
+    println!(
+        "{:<20} {:>9.3} ms, {count:.0} of them",
+        "a scheduling attempt",
+        seconds * 1000.0 / count.max(1.0)
+    );
     let [proportional, anonymous] = idle::memory(&groups[0])?;
     println!(
         "{:<20} {proportional:>9.1} MB Pss, {anonymous:.1} anonymous",
         "server's memory"
     );
     Ok(())
+}
+
+/// How the figure stands to the one upstream asks for.
+fn tell_gate(plan: &Plan, per_second: f64) {
+    let Workload {
+        gate, upstream, nodes, ..
+    } = plan.workload;
+    if gate == 0 {
+        return;
+    }
+    let size = match plan.is_upstream {
+        true => String::new(),
+        false => format!("; with {nodes} nodes, not upstream's size"),
+    };
+    let times = per_second / f64::from(gate);
+    println!(
+        "{:<20} {times:>9.1} times {gate} per s of {upstream}{size}",
+        "upstream's gate"
+    );
 }
 
 pub(crate) fn row(what: &str, count: usize, took: Duration) {
@@ -127,10 +276,10 @@ fn node_name(n: usize) -> String {
 }
 
 /// A node as a kubelet registers it: the object, its lease, its first status.
-async fn make_node(nodes: &Api<Node>, leases: &Api<Lease>, n: usize) -> anyhow::Result<()> {
+async fn make_node(nodes: &Api<Node>, leases: &Api<Lease>, n: usize, plan: &Plan) -> anyhow::Result<()> {
     let name = node_name(n);
     let labels = json!({"kubernetes.io/hostname": name, "kubernetes.io/os": "linux",
-        "topology.kubernetes.io/zone": format!("zone-{}", n % 3)});
+        "topology.kubernetes.io/zone": format!("zone-{}", n % plan.workload.zones)});
     let node = serde_json::from_value(json!({"metadata": {"name": name, "labels": labels}}))?;
     let node = nodes.create(&PostParams::default(), &node).await?;
     let owner = json!({"apiVersion": "v1", "kind": "Node", "name": name, "uid": node.metadata.uid});
@@ -138,7 +287,10 @@ async fn make_node(nodes: &Api<Node>, leases: &Api<Lease>, n: usize) -> anyhow::
         "spec": {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": MicroTime(Timestamp::now())}});
     let lease = serde_json::from_value(lease)?;
     leases.create(&PostParams::default(), &lease).await?;
-    let amounts = json!({"cpu": "32", "memory": "128Gi", "pods": "110"});
+    let amounts = match plan.workload.gate {
+        0 => json!({"cpu": "32", "memory": "128Gi", "pods": "110"}),
+        _ => json!({"cpu": "4", "memory": "32Gi", "pods": "110"}),
+    };
     let ready = json!({"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "hollow",
         "lastHeartbeatTime": Timestamp::now().to_string(), "lastTransitionTime": Timestamp::now().to_string()});
     let status = json!({"status": {"capacity": amounts, "allocatable": amounts, "conditions": [ready]}});
@@ -179,12 +331,9 @@ pub(crate) async fn schedulable(client: &Client, nodes: usize) -> anyhow::Result
     Ok(free.count() == nodes)
 }
 
-async fn make_pod(api: &Api<Pod>, n: usize) -> anyhow::Result<()> {
-    let requests = json!({"cpu": "100m", "memory": "500Mi"});
-    let container = json!({"name": "main", "image": "pause", "resources": {"requests": requests}});
-    let pod = json!({"metadata": {"name": format!("{PREFIX}{n}")}, "spec": {"containers": [container]}});
-    api.create(&PostParams::default(), &serde_json::from_value(pod)?)
-        .await?;
+async fn make_pod(api: &Api<Pod>, kind: Kind, n: usize) -> anyhow::Result<()> {
+    let pod = serde_json::from_value(kind.pod(&node_name(n)))?;
+    api.create(&PostParams::default(), &pod).await?;
     Ok(())
 }
 

@@ -6,6 +6,7 @@ use imbl::OrdMap;
 use std::path::Path;
 use std::sync::Arc;
 
+pub mod etcd;
 pub mod fjall;
 pub mod log;
 pub mod redb;
@@ -22,10 +23,14 @@ pub trait Engine: Send {
     fn load(&mut self) -> anyhow::Result<State>;
     /// Returns once the batch is durable. `state` is what it leads to, batch included.
     fn commit(&mut self, batch: &[Write], state: &State) -> anyhow::Result<()>;
+    /// The process that does the work, if it is another one.
+    fn process(&self) -> Option<u32> {
+        None
+    }
 }
 
 /// The names [`open`] knows.
-pub const NAMES: [&str; 4] = ["redb", "redb-quick", "fjall", "log"];
+pub const NAMES: [&str; 5] = ["redb", "redb-quick", "fjall", "log", "etcd"];
 
 /// Opens or makes the engine called `name` in `directory`.
 pub fn open(name: &str, directory: &Path) -> anyhow::Result<Box<dyn Engine>> {
@@ -34,6 +39,7 @@ pub fn open(name: &str, directory: &Path) -> anyhow::Result<Box<dyn Engine>> {
         "redb" => Box::new(redb::Redb::open(directory, false)?),
         "redb-quick" => Box::new(redb::Redb::open(directory, true)?),
         "fjall" => Box::new(fjall::Fjall::open(directory)?),
+        "etcd" => Box::new(etcd::Server::open(directory)?),
         "log" => Box::new(log::Log::open(directory)?),
         other => anyhow::bail!("no engine {other}: {}", NAMES.join(", ")),
     })

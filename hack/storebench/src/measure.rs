@@ -3,9 +3,14 @@
 use std::path::Path;
 use std::time::Duration;
 
-/// Pss and anonymous memory of this process in kB.
-pub fn memory_kb() -> anyhow::Result<(u64, u64)> {
-    let text = std::fs::read_to_string("/proc/self/smaps_rollup")?;
+/// A process in /proc: another one, or this.
+fn place(process: Option<u32>) -> String {
+    process.map_or("/proc/self".to_owned(), |process| format!("/proc/{process}"))
+}
+
+/// Pss and anonymous memory in kB of a process, or of this one.
+pub fn memory_kb(process: Option<u32>) -> anyhow::Result<(u64, u64)> {
+    let text = std::fs::read_to_string(format!("{}/smaps_rollup", place(process)))?;
     let field = |name: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(name));
         line.and_then(|line| line.split_whitespace().next()?.parse().ok())
@@ -14,9 +19,9 @@ pub fn memory_kb() -> anyhow::Result<(u64, u64)> {
     Ok((field("Pss:"), field("Anonymous:")))
 }
 
-/// Bytes this process made the disk write.
-pub fn written_bytes() -> anyhow::Result<u64> {
-    let text = std::fs::read_to_string("/proc/self/io")?;
+/// Bytes a process, or this one, made the disk write.
+pub fn written_bytes(process: Option<u32>) -> anyhow::Result<u64> {
+    let text = std::fs::read_to_string(format!("{}/io", place(process)))?;
     let found = text
         .lines()
         .find_map(|line| line.strip_prefix("write_bytes: ")?.parse().ok());

@@ -91,6 +91,11 @@ fn group_commits(mut engine: Box<dyn Engine>, mut state: State, jobs: &Receiver<
 /// `writers` at once, each waiting for its write before the next, over 10,000 objects.
 pub fn writers(name: &str, directory: &Path, writers: u64, delay: Duration, time: Duration) -> anyhow::Result<()> {
     let mut engine = engine::open(name, directory)?;
+    let is_elsewhere = engine.process().is_some();
+    if is_elsewhere && !delay.is_zero() {
+        println!("another process's fsyncs cannot be made slower");
+        return Ok(());
+    }
     let state = fill(&mut *engine, 10_000)?;
     sync::delay(delay);
     let syncs = sync::count();
@@ -113,12 +118,17 @@ pub fn writers(name: &str, directory: &Path, writers: u64, delay: Duration, time
     });
     committed.map_err(|_| anyhow::anyhow!("the committing thread failed"))??;
     times.sort_unstable();
+    let syncs = (sync::count() - syncs) as f64 / times.len().max(1) as f64;
     println!(
-        "{:.0} writes/s, p50 {:.2} ms, p99 {:.2} ms, {:.2} fsyncs a write",
+        "{:.0} writes/s, p50 {:.2} ms, p99 {:.2} ms{}",
         times.len() as f64 / time.as_secs_f64(),
         measure::percentile(&times, 50),
         measure::percentile(&times, 99),
-        (sync::count() - syncs) as f64 / times.len().max(1) as f64,
+        if is_elsewhere {
+            String::new()
+        } else {
+            format!(", {syncs:.2} fsyncs a write")
+        },
     );
     Ok(())
 }
@@ -165,9 +175,10 @@ pub fn reopen(name: &str, directory: &Path, count: u64) -> anyhow::Result<()> {
         state.len()
     );
     let live: usize = state.iter().map(|(key, value)| key.len() + value.len()).sum();
-    let (pss, anonymous) = measure::memory_kb()?;
+    let (pss, anonymous) = measure::memory_kb(None)?;
+    let server = server_memory(&*engine)?;
     println!(
-        "{:.0} ms (of it open {:.0}), Pss {} MB, anonymous {} MB, of it values {} MB; {} MB on disk",
+        "{:.0} ms (of it open {:.0}), Pss {} MB, anonymous {} MB, of it values {} MB{server}; {} MB on disk",
         loaded.as_secs_f64() * 1e3,
         opened.as_secs_f64() * 1e3,
         pss / 1024,
@@ -178,11 +189,24 @@ pub fn reopen(name: &str, directory: &Path, count: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// What the process beside this one holds, if there is one.
+fn server_memory(engine: &dyn Engine) -> anyhow::Result<String> {
+    let Some(process) = engine.process() else {
+        return Ok(String::new());
+    };
+    let (pss, anonymous) = measure::memory_kb(Some(process))?;
+    Ok(format!(
+        "; the server Pss {} MB, anonymous {} MB",
+        pss / 1024,
+        anonymous / 1024
+    ))
+}
+
 /// `updates` updates of `count` objects, a hundred to a commit.
 pub fn churn(name: &str, directory: &Path, count: u64, updates: u64) -> anyhow::Result<()> {
     let mut engine = engine::open(name, directory)?;
     let mut state = fill(&mut *engine, count)?;
-    let written = measure::written_bytes()?;
+    let written = measure::written_bytes(engine.process())?;
     let mut random = Random::new(5);
     let mut most_bytes = 0;
     let begin = Instant::now();
@@ -197,14 +221,15 @@ pub fn churn(name: &str, directory: &Path, count: u64, updates: u64) -> anyhow::
     }
     let took = begin.elapsed();
     let live: usize = state.iter().map(|(key, value)| key.len() + value.len()).sum();
-    let (pss, anonymous) = measure::memory_kb()?;
+    let (pss, anonymous) = measure::memory_kb(None)?;
+    let server = server_memory(&*engine)?;
     println!(
-        "{} MB on disk, at most {} (live {}); {:.1} s, {} MB written; Pss {} MB, anonymous {} MB",
+        "{} MB on disk, at most {} (live {}); {:.1} s, {} MB written; Pss {} MB, anonymous {} MB{server}",
         measure::disk_bytes(directory) >> 20,
         most_bytes >> 20,
         live >> 20,
         took.as_secs_f64(),
-        (measure::written_bytes()? - written) >> 20,
+        (measure::written_bytes(engine.process())? - written) >> 20,
         pss / 1024,
         anonymous / 1024,
     );

@@ -1,12 +1,16 @@
 //! How many answers a second a responder gives, how late they are, and what it holds: `load [SERVICES] [SECONDS]`, 1,000 and 5 unless
-//! given; each service has a slice of three endpoints. Needs root, `ip` and `dnsperf`.
+//! given; each service has a slice of three endpoints. What it holds is told with five times as many services, too. Needs root, `ip`
+//! and `dnsperf`.
 //!
 //! The responder is a process of its own (`load serve SERVICES`) in a network namespace of its own, with its link and its rules as on
 //! a node; dnsperf asks from another namespace, joined by a pair of links, as a pod does. What is divided by is the responder's own
 //! processor time, which the kernel counts for each thread, so dnsperf's is not in it: that is what one core does, however many share
-//! the machine. How late answers are is dnsperf's own count of each, at half the rate that was reached. The memory (Pss) is what the
-//! process has more at the end than before the responder began, when it had informers that know everything and the scripted API server
-//! they follow; the responder's thread does not use what others freed, for its allocations have an arena of their own.
+//! the machine. How late answers are is dnsperf's own count of each, at half of 100,000 a second, or of the rate that was reached where that is
+//! less; beside it, how late they are at that rate from a program that only sends each question back as an answer, which is what the
+//! machine and dnsperf make of it. The memory (Pss, and what of it
+//! is anonymous: no file's) is what the process has more at the end than before the responder began, when it had informers that know
+//! everything and the scripted API server they follow; the responder's thread does not use what others freed, for its allocations have
+//! an arena of their own.
 //!
 //! Prints a line for each figure: name, value, unit and goal, with tabs between.
 
@@ -29,6 +33,10 @@ use tokio_util::sync::CancellationToken;
 
 /// The responder's address.
 const ADDRESS: &str = "10.96.0.10";
+/// The node's address beside the pod: where the echo is.
+const NODE: &str = "10.244.0.1";
+/// Answers a second that one core is to give.
+const WANTED: u64 = 100_000;
 /// Names of the rest of the world that are asked for.
 const OUTSIDE: usize = 1000;
 
@@ -37,6 +45,7 @@ fn main() {
     let number = |at: usize, default| arguments.get(at).map_or(default, |text: &String| text.parse().unwrap());
     match arguments.first().map(String::as_str) {
         Some("serve") => serve(number(1, 1000)),
+        Some("echo") => echo(),
         _ => measure(number(0, 1000), number(1, 5) as u64),
     }
 }
@@ -80,8 +89,16 @@ impl Drop for Namespace {
     }
 }
 
-/// The responder's process, which ends with the measurement, and its megabytes before it was a responder's.
-struct Responder(Child, f64);
+/// The responder's process, which ends with the measurement, and its memory before it was a responder's.
+struct Responder(Child, Memory);
+
+/// Megabytes of a process.
+#[derive(Clone, Copy, Default)]
+struct Memory {
+    /// In all; what is shared with others by halves.
+    pss: f64,
+    anonymous: f64,
+}
 
 impl Responder {
     fn start(node: &Namespace, services: usize) -> Self {
@@ -89,9 +106,9 @@ impl Responder {
         let mut command = node.command(own.to_str().unwrap());
         command.args(["serve", &services.to_string()]);
         let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let mut responder = Self(child, 0.0);
+        let mut responder = Self(child, Memory::default());
         responder.hear("informed\n");
-        responder.1 = responder.megabytes();
+        responder.1 = responder.memory();
         responder.0.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
         responder.hear("ready\n");
         responder
@@ -115,10 +132,25 @@ impl Responder {
         nanoseconds.sum::<f64>() / 1e9
     }
 
-    fn megabytes(&self) -> f64 {
+    fn memory(&self) -> Memory {
         let text = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", self.0.id())).unwrap();
-        let line = text.lines().find(|line| line.starts_with("Pss:")).unwrap();
-        line.split_whitespace().nth(1).unwrap().parse::<f64>().unwrap() / 1000.0
+        let megabytes = |what: &str| {
+            let line = text.lines().find(|line| line.starts_with(what)).unwrap();
+            line.split_whitespace().nth(1).unwrap().parse::<f64>().unwrap() / 1000.0
+        };
+        Memory {
+            pss: megabytes("Pss:"),
+            anonymous: megabytes("Anonymous:"),
+        }
+    }
+
+    /// Tells what it has more than before it was a responder's.
+    fn tell_memory(&self, services: usize) {
+        let (before, after) = (self.1, self.memory());
+        let told = |what: &str, megabytes, goal| figure(&format!("{what}, {services} services"), megabytes, "MB", goal);
+        told("memory of the responder", after.pss - before.pss, "<= 10");
+        told("anonymous of it", after.anonymous - before.anonymous, "");
+        told("memory of its process", after.pss, "");
     }
 }
 
@@ -126,6 +158,40 @@ impl Drop for Responder {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
+    }
+}
+
+/// A process that sends questions back, until this is dropped.
+struct Echo(Child);
+
+impl Echo {
+    fn start(node: &Namespace) -> Self {
+        let own = std::env::current_exe().unwrap();
+        let mut command = node.command(own.to_str().unwrap());
+        let mut child = command.arg("echo").stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        let said = child.stdout.as_mut().unwrap();
+        BufReader::new(said).read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n", "what the echo says");
+        Self(child)
+    }
+}
+
+impl Drop for Echo {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Sends each question back as an answer without records.
+fn echo() {
+    let socket = UdpSocket::bind((NODE, 53)).unwrap();
+    println!("ready");
+    let mut buffer = [0; 512];
+    while let Ok((length, peer)) = socket.recv_from(&mut buffer) {
+        buffer[2] |= 0x80;
+        let _ = socket.send_to(&buffer[..length], peer);
     }
 }
 
@@ -137,10 +203,14 @@ fn reported(report: &str, what: &str) -> f64 {
 }
 
 fn dnsperf(pod: &Namespace, names: &str, seconds: u64, more: &[&str]) -> String {
+    dnsperf_at(ADDRESS, pod, names, seconds, more)
+}
+
+fn dnsperf_at(server: &str, pod: &Namespace, names: &str, seconds: u64, more: &[&str]) -> String {
     let mut command = pod.command("dnsperf");
     command.args([
         "-s",
-        ADDRESS,
+        server,
         "-d",
         names,
         "-l",
@@ -159,7 +229,8 @@ fn figure(name: &str, value: f64, unit: &str, goal: &str) {
     println!("{name}\t{value:.*}\t{unit}\t{goal}", usize::from(value < 1000.0) * 2);
 }
 
-fn measure(services: usize, seconds: u64) {
+/// A node and a pod on it.
+fn node_and_pod() -> (Namespace, Namespace) {
     let (node, pod) = (Namespace::new("node"), Namespace::new("pod"));
     node.ip(&[
         "link", "add", "pod0", "type", "veth", "peer", "name", "eth0", "netns", &pod.0,
@@ -169,6 +240,11 @@ fn measure(services: usize, seconds: u64) {
         namespace.ip(&["link", "set", link, "up"]);
     }
     pod.ip(&["route", "add", "default", "via", "10.244.0.1"]);
+    (node, pod)
+}
+
+fn measure(services: usize, seconds: u64) {
+    let (node, pod) = node_and_pod();
     let responder = Responder::start(&node, services);
     let folder = tempfile::tempdir().unwrap();
     let write = |file: &str, names: &mut dyn Iterator<Item = String>| {
@@ -200,21 +276,35 @@ fn measure(services: usize, seconds: u64) {
             "",
             "0",
         );
-        half = if half == 0 { rate as u64 / 2 } else { half };
+        half = if half == 0 { (rate as u64).min(WANTED) / 2 } else { half };
     }
-    let mut took = latencies(&dnsperf(&pod, &inside, seconds, &["-v", "-Q", &half.to_string()]));
-    took.sort_unstable_by(f64::total_cmp);
-    figure("rate of the next two", half as f64, "1/s", "");
-    figure("p50 at half the rate", took[took.len() / 2] * 1000.0, "ms", "");
-    figure(
-        "p99 at half the rate",
-        took[took.len() * 99 / 100] * 1000.0,
-        "ms",
-        "<= 2",
-    );
-    let after = responder.megabytes();
-    figure("memory of the responder", after - responder.1, "MB", "<= 10");
-    figure("memory of its process", after, "MB", "");
+    figure("rate of the next figures", half as f64, "1/s", "");
+    let of = |server: &str| -> [f64; 2] {
+        let report = dnsperf_at(server, &pod, &inside, seconds, &["-v", "-Q", &half.to_string()]);
+        let mut took = latencies(&report);
+        took.sort_unstable_by(f64::total_cmp);
+        [took.len() / 2, took.len() * 99 / 100].map(|at| took[at] * 1000.0)
+    };
+    let ours = of(ADDRESS);
+    let echo = Echo::start(&node);
+    let floor = of(NODE);
+    drop(echo);
+    for (what, [p50, p99], goal) in [
+        ("", ours, "<= 2"),
+        (", of a bare echo", floor, "what the machine gives"),
+    ] {
+        figure(&format!("p50 at that rate{what}"), p50, "ms", "");
+        figure(&format!("p99 at that rate{what}"), p99, "ms", goal);
+    }
+    responder.tell_memory(services);
+    drop((responder, node, pod));
+    // With more services, each asked for.
+    let services = services * 5;
+    let (node, pod) = node_and_pod();
+    let responder = Responder::start(&node, services);
+    let inside = write("more", &mut (0..services).map(name));
+    dnsperf(&pod, &inside, seconds, &[]);
+    responder.tell_memory(services);
 }
 
 /// The seconds each answer took: the last word of dnsperf's line about it (`> NOERROR name A 0.000123`).

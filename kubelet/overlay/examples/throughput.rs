@@ -1,15 +1,17 @@
 //! What TCP gets through between pods of two nodes: by our tunnel beside one set up by hand, and by `host-gw` beside a plain
-//! route. Two namespaces for nodes are joined by a pair of interfaces, each has one for a pod behind it; everything is made anew
-//! for each run, the four ways take turns, and medians are compared. Needs root, `ip` and `iperf3`. Run it with `--release`;
-//! arguments are the number of runs (3) and the seconds of each (3).
+//! route, and beside one whose nodes follow connections, which any node with Services or policies does. Two namespaces for nodes are
+//! joined by a pair of interfaces, each has one for a pod behind it; everything is made anew for each run, the ways take turns, in the
+//! other order every second time, and medians are compared. Needs root, `ip`, `nft` and `iperf3`. Run it with `--release`; arguments
+//! are the number of runs (5) and the seconds of each (3).
 
 use netlink::cidr::Cidr;
 use netlink::link::Mac;
 use netlink::netns::Netns;
 use netlink::{Protocol, Socket};
-use overlay::kernel::{Kernel, Tested};
+use overlay::kernel::Kernel;
 use overlay::peer::Peer;
 use overlay::state::Each;
+use overlay::trial::Tested;
 use overlay::{Backend, Settings};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -24,6 +26,8 @@ type Outcome<T> = Result<T, Box<dyn Error>>;
 enum Way {
     Ours(Kind),
     Plain(Kind),
+    /// A plain route, with connections followed.
+    Tracked,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,11 +36,12 @@ enum Kind {
     HostGw,
 }
 
-const WAYS: [Way; 4] = [
+const WAYS: [Way; 5] = [
     Way::Plain(Kind::Vxlan),
     Way::Ours(Kind::Vxlan),
     Way::Plain(Kind::HostGw),
     Way::Ours(Kind::HostGw),
+    Way::Tracked,
 ];
 
 fn run(program: &str, words: &str) -> Outcome<String> {
@@ -135,7 +140,8 @@ impl Lab {
         }
         // Both ends are there now: what a node finds out behind its first turn.
         for (node, kernel) in self.nodes.iter().zip(&mut kernels) {
-            let tested = Netns::open(&format!("/run/netns/{node}"))?.run(|| kernel.test())?;
+            let tried = Netns::open(&format!("/run/netns/{node}"))?.run(|| kernel.trials().run(&|| false))?;
+            let tested = kernel.tried(tried);
             if tested != Tested::Done {
                 return Err(format!("the tunnel is not tested: {tested:?}").into());
             }
@@ -209,12 +215,27 @@ fn peer(number: u8) -> Outcome<(String, Peer)> {
     Ok((format!("n{number}"), Peer::of(&node)))
 }
 
+/// Has both nodes follow connections.
+fn track(lab: &Lab) -> Outcome<()> {
+    for node in &lab.nodes {
+        for words in [
+            "add table ip follow",
+            "add chain ip follow forward { type filter hook forward priority 0 ; }",
+            "add rule ip follow forward ct state invalid drop",
+        ] {
+            run("ip", &format!("netns exec {node} nft {words}"))?;
+        }
+    }
+    Ok(())
+}
+
 fn once(way: Way, seconds: u32) -> Outcome<f64> {
-    let (Way::Ours(kind) | Way::Plain(kind)) = way;
-    let lab = Lab::new(if kind == Kind::Vxlan { 1450 } else { 1500 })?;
+    let is_tunnel = matches!(way, Way::Ours(Kind::Vxlan) | Way::Plain(Kind::Vxlan));
+    let lab = Lab::new(if is_tunnel { 1450 } else { 1500 })?;
     match way {
         Way::Ours(kind) => lab.by_us(kind)?,
         Way::Plain(kind) => lab.by_hand(kind)?,
+        Way::Tracked => lab.by_hand(Kind::HostGw).and_then(|()| track(&lab))?,
     }
     lab.measure(seconds)
 }
@@ -226,22 +247,48 @@ fn median(figures: &mut [f64]) -> f64 {
 
 fn main() -> Outcome<()> {
     let mut arguments = std::env::args().skip(1);
-    let runs: u32 = arguments.next().map_or(Ok(3), |text| text.parse())?;
+    let runs: u32 = arguments.next().map_or(Ok(5), |text| text.parse())?;
     let seconds: u32 = arguments.next().map_or(Ok(3), |text| text.parse())?;
     let mut figures: BTreeMap<Way, Vec<f64>> = BTreeMap::new();
-    for _ in 0..runs {
-        for way in WAYS {
+    for round in 0..runs {
+        let mut ways = WAYS;
+        if round % 2 == 1 {
+            ways.reverse();
+        }
+        for way in ways {
             figures.entry(way).or_default().push(once(way, seconds)?);
         }
     }
     let mut of = |way: Way| median(figures.entry(way).or_default());
-    for (kind, name, beside, goal) in [
-        (Kind::Vxlan, "vxlan", "by hand", 0.9),
-        (Kind::HostGw, "host-gw", "plain route", 0.95),
+    for (ours, beside, name, goal) in [
+        (
+            Way::Ours(Kind::Vxlan),
+            Way::Plain(Kind::Vxlan),
+            "vxlan beside one by hand",
+            "0.9",
+        ),
+        (
+            Way::Ours(Kind::HostGw),
+            Way::Plain(Kind::HostGw),
+            "host-gw beside a plain route",
+            "0.95",
+        ),
+        (
+            Way::Tracked,
+            Way::Plain(Kind::HostGw),
+            "a plain route with connections followed beside one without: no node with Services or policies has more",
+            "none, the kernel's own",
+        ),
+        (
+            Way::Ours(Kind::HostGw),
+            Way::Tracked,
+            "host-gw beside one with connections followed",
+            "0.95",
+        ),
     ] {
-        let (ours, plain) = (of(Way::Ours(kind)), of(Way::Plain(kind)));
-        let ratio = ours / plain;
-        println!("{name}: {ours:.2} Gbit/s, {beside}: {plain:.2} Gbit/s, ratio {ratio:.3} (goal {goal})");
+        let (ours, beside) = (of(ours), of(beside));
+        let ratio = ours / beside;
+        println!("{name}: {ours:.2} of {beside:.2} Gbit/s, ratio {ratio:.3} (goal {goal}; medians of {runs})");
     }
     Ok(())
 }

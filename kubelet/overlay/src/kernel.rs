@@ -10,10 +10,11 @@ use crate::masquerade;
 use crate::own::{self, SCOPE_GLOBAL, Way};
 use crate::peer::Peer;
 use crate::plan::{Own, Plan, Problem, Reason, Underlay, mac, plan};
-use crate::probe::{self, Verdict};
+use crate::probe::Verdict;
 use crate::run::Notice;
 use crate::settings::{Backend, Settings};
 use crate::state::{ALIAS, Device, Each, Family, Hop, PROTOCOL, Port, State};
+use crate::trial::{Tested, Trial, Trials, Tried};
 use netlink::address::Address;
 use netlink::cidr::Cidr;
 use netlink::link::{Link, Mac, Target};
@@ -42,6 +43,8 @@ pub struct Kernel {
     gave_way: Each<bool>,
     /// What was found out of the way through the tunnels.
     found: BTreeMap<Family, Found>,
+    /// The tunnels a test is under way of.
+    tried: BTreeSet<Family>,
     /// Chains of others that drop what they do not accept, in words, and when they were looked at.
     closed: (Vec<String>, Option<Instant>),
 }
@@ -90,19 +93,6 @@ pub struct Turn {
     pub notices: BTreeSet<Notice>,
 }
 
-/// How far the tunnels are tested.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Tested {
-    /// It is known what arrives.
-    Done,
-    /// There is no other node to ask.
-    Alone,
-    /// Nobody answered.
-    Silent,
-    /// Something does not arrive; it is too early to say that it never does.
-    Doubtful,
-}
-
 impl Kernel {
     /// Opens the calling thread's namespace. `spare` are hardware addresses nobody else has.
     ///
@@ -116,6 +106,7 @@ impl Kernel {
             known: None,
             gave_way: Each::default(),
             found: BTreeMap::new(),
+            tried: BTreeSet::new(),
             closed: (Vec::new(), None),
         })
     }
@@ -231,7 +222,7 @@ impl Kernel {
     }
 
     /// Says of each tunnel whether checksums are left to the network card: as it is set, or as the test has shown. What a
-    /// run before this left on, it had tested.
+    /// run before this left on, it had tested. The switch of one that is tested now is the test's.
     fn offload(&self, wanted: &mut State, found: &State) {
         for (family, device) in &mut wanted.devices {
             let tested = self.found.get(family).map(|found| found.verdict.offload);
@@ -239,56 +230,73 @@ impl Kernel {
                 .devices
                 .get(family)
                 .is_some_and(|found| found.ours && found.offload);
+            let tested = tested.filter(|_| !self.tried.contains(family));
             device.offload = self.settings.checksum_offload.or(tested).unwrap_or(was);
         }
     }
 
-    /// Finds out what arrives through the tunnels, of those it is not known of yet. Takes some seconds where nobody answers.
-    /// Only behind a turn in which nothing failed.
-    pub fn test(&mut self) -> Tested {
-        let mut tested = Tested::Done;
-        let Some(known) = &mut self.known else { return tested };
+    /// What is to be found out of the tunnels, of those it is not known of yet. Until [`Self::tried`] turns leave their switches
+    /// of checksums alone.
+    pub fn trials(&mut self) -> Trials {
+        let mut trials = Trials::default();
+        let Some(known) = &self.known else { return trials };
         let ways = Way::all(&known.own, &known.devices);
-        for (family, device) in &mut known.state.devices {
-            let before = self.found.get(family);
-            if before.is_some_and(Found::is_settled) {
+        for (family, device) in &known.state.devices {
+            let is_settled = self.found.get(family).is_some_and(Found::is_settled);
+            let (Some(way), Some(underlay)) = (ways.get(family), known.own.underlay.of(*family)) else {
+                continue;
+            };
+            if is_settled {
                 continue;
             }
-            let Some(way) = ways.get(family).copied() else {
-                continue;
-            };
-            let Some(underlay) = known.own.underlay.of(*family) else {
-                continue;
-            };
             // The far ends of tunnels answer by their first address.
             let tunnelled = known.state.neighbours.keys().filter(|(of, _)| of == family);
             let ends: Vec<IpAddr> = tunnelled.map(|(_, end)| *end).collect();
             if ends.is_empty() {
-                tested = tested.max(Tested::Alone);
+                trials.is_alone = true;
                 continue;
             }
-            let name = family.device(self.settings.vni);
-            let path = probe::Path {
-                ends: &ends,
+            self.tried.insert(*family);
+            trials.trials.push(Trial {
+                family: *family,
+                device: family.device(self.settings.vni),
+                way: *way,
+                ends,
                 underlay: underlay.address,
                 mtu: device.mtu,
                 asked: self.settings.checksum_offload,
                 is_on: device.offload,
+            });
+        }
+        trials
+    }
+
+    /// Takes what was found out. What is of a way that is no more counts for nothing.
+    pub fn tried(&mut self, tried: Tried) -> Tested {
+        self.tried.clear();
+        let mut tested = if tried.is_alone { Tested::Alone } else { Tested::Done };
+        let known = self.known.as_mut();
+        let ways = known.as_ref().map(|known| Way::all(&known.own, &known.devices));
+        let mut devices = known.map(|known| &mut known.state.devices);
+        for (family, way, verdict) in tried.outcomes {
+            let Some(verdict) = verdict else {
+                tested = tested.max(Tested::Silent);
+                continue;
             };
-            let socket = &self.socket;
-            let switch = |on: bool| socket.set_transmit_checksum_offload(&name, on);
-            match probe::test(&path, switch) {
-                Some(verdict) => {
-                    device.offload = verdict.offload;
-                    let bad = before.map_or(0, |before| before.bad) + u32::from(!verdict.is_good());
-                    let found = Found { way, verdict, bad };
-                    if !found.is_settled() {
-                        tested = Tested::Doubtful;
-                    }
-                    self.found.insert(*family, found);
-                }
-                None => tested = tested.max(Tested::Silent),
+            // Where nothing is remembered the next turn looks, and forgets what is of another way.
+            if ways.as_ref().is_some_and(|ways| ways.get(&family) != Some(&way)) {
+                continue;
             }
+            if let Some(device) = devices.as_mut().and_then(|devices| devices.get_mut(&family)) {
+                device.offload = verdict.offload;
+            }
+            let before = self.found.get(&family).map_or(0, |before| before.bad);
+            let bad = before + u32::from(!verdict.is_good());
+            let found = Found { way, verdict, bad };
+            if !found.is_settled() {
+                tested = Tested::Doubtful;
+            }
+            self.found.insert(family, found);
         }
         tested
     }

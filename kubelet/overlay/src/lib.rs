@@ -14,6 +14,7 @@
 //! | [`masquerade`] | the rules by which only what leaves the cluster gets the node's address (pure but for writing them) |
 //! | [`own`] | what of the machine's interfaces is this node's own (pure) |
 //! | `probe` | what arrives through a tunnel: checksums of the network card's, packets of full size |
+//! | [`trial`] | tests of the tunnels, which are apart from the turns |
 //! | `forward` | chains of others that drop what is forwarded |
 //! | [`kernel`] | looking at the kernel and changing it |
 //! | [`run`] | the one loop: nodes and the kernel's news in, changes out |
@@ -37,6 +38,7 @@ pub mod publish;
 mod run;
 pub mod settings;
 pub mod state;
+pub mod trial;
 
 pub use kernel::remove;
 pub use run::{Error, Notice, Sources, run};

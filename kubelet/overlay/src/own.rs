@@ -2,6 +2,7 @@
 
 use crate::plan::Own;
 use crate::state::Family;
+use client::ordered::CollectOrdered;
 use netlink::address::Address;
 use netlink::cidr::Cidr;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +22,11 @@ pub(crate) fn addresses(found: &[Address], tunnels: &[u32], underlays: &[u32], c
         let on_purpose = address.index == LOOPBACK || underlays.contains(&address.index);
         address.scope == SCOPE_GLOBAL && !tunnels.contains(&address.index) && (!among_pods || on_purpose)
     };
-    found.iter().filter(is_own).map(|address| address.cidr.addr).collect()
+    found
+        .iter()
+        .filter(is_own)
+        .map(|address| address.cidr.addr)
+        .collect_ordered()
 }
 
 /// By what a tunnel's packets go. What was found out of another way says nothing of this one.
@@ -33,6 +38,11 @@ pub struct Way {
 }
 
 impl Way {
+    /// Whether it leads through the device of this index.
+    pub(crate) fn is_by(&self, device: u32) -> bool {
+        self.device == device
+    }
+
     /// The ways of the tunnels there are.
     pub(crate) fn all(own: &Own, devices: &BTreeMap<Family, u32>) -> BTreeMap<Family, Self> {
         let way = |(family, device): (&Family, &u32)| {
@@ -44,7 +54,7 @@ impl Way {
             };
             Some((*family, way))
         };
-        devices.iter().filter_map(way).collect()
+        devices.iter().filter_map(way).collect_ordered()
     }
 }
 

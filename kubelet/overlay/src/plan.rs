@@ -6,6 +6,7 @@
 use crate::peer::{End, Peer};
 use crate::settings::{Backend, Settings};
 use crate::state::{Device, Each, Family, Hop, Port, State};
+use client::ordered::Arrange;
 use netlink::cidr::Cidr;
 use netlink::link::Mac;
 use netlink::vxlan::Vxlan;
@@ -156,7 +157,7 @@ impl Plan {
 /// Decides what the kernel is to hold.
 pub fn plan<'p>(settings: &Settings, own: &Own, peers: impl IntoIterator<Item = &'p Peer>) -> Plan {
     let mut peers: Vec<&Peer> = peers.into_iter().filter(|peer| peer.name != own.peer.name).collect();
-    peers.sort_by_key(|peer| (peer.created, &peer.name));
+    peers.arrange_by_key(|peer| (peer.created, &peer.name));
     let mut draft = Draft {
         settings,
         own,

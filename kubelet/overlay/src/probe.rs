@@ -83,10 +83,15 @@ impl Verdict {
     }
 }
 
-/// Tries the way. `switch` has checksums left to the network card, or not. Nothing: nobody answers (yet), and it is as before.
-pub(crate) fn test(path: &Path<'_>, switch: impl Fn(bool) -> io::Result<()>) -> Option<Verdict> {
+/// Tries the way. `switch` has checksums left to the network card, or not. Nobody is asked any more once `is_stopped`. Nothing:
+/// nobody answers (yet), and it is as before.
+pub(crate) fn test(
+    path: &Path<'_>,
+    switch: impl Fn(bool) -> io::Result<()>,
+    is_stopped: &dyn Fn() -> bool,
+) -> Option<Verdict> {
     decide(path, &switch, |end, from, size, tries| {
-        (0..tries).any(|_| answers(end, from, size).unwrap_or(false))
+        (0..tries).any(|_| !is_stopped() && answers(end, from, size).unwrap_or(false))
     })
 }
 

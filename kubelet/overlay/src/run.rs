@@ -2,32 +2,36 @@
 //!
 //! Level-triggered: whatever wakes it, it compares what is to be with what is. It looks at the whole kernel at the start,
 //! whenever the kernel tells of a change that concerns it, and every thirty seconds; between that it goes by what it remembers.
+//! Tunnels are tested beside the turns.
 
-use crate::kernel::{Kernel, Tested, Turn};
-use crate::own::Way;
+mod news;
+mod schedule;
+
+use crate::kernel::{Kernel, Turn};
 use crate::peer::Peer;
 use crate::plan::{Problem, Reason};
 use crate::publish;
 use crate::settings::{Backend, Settings};
-use crate::state::{Each, Family, PROTOCOL};
+use crate::state::Each;
+use crate::trial::{Tested, Tried};
 use client::informer::Change;
+use client::ordered::CollectOrdered;
 use client::{Backoff, Clock, Informer, blocking};
 use k8s_openapi::api::core::v1::Node;
-use kube::api::{Api, Patch, PatchParams};
-use netlink::address::Address;
-use netlink::cidr::Cidr;
-use netlink::link::{Link, Mac};
-use netlink::marked_route::MarkedRoute;
-use netlink::monitor::{Heard, Monitor};
-use netlink::socket::Reply;
-use netlink::wire::{RTM_DELADDR, RTM_DELLINK, RTM_DELROUTE, RTM_NEWADDR, RTM_NEWLINK, RTM_NEWROUTE};
+use kube::Resource;
+use kube::api::{Patch, PatchParams};
+use kube::core::Request;
+use netlink::link::Mac;
+use netlink::monitor::Monitor;
+use news::{Interest, hear, watched};
+use schedule::Tests;
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::unix::AsyncFd;
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -37,8 +41,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(30);
 const SETTLE: Duration = Duration::from_millis(200);
 /// How long what failed waits, at first and at most.
 const RETRY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
-/// How often tunnels are tested while nobody answers.
-const TESTS_MAX: u32 = 6;
+/// How long a test that was told to end may take: one answer it waits for, and the kernel's switches.
+const TRIAL_ENDS: Duration = Duration::from_secs(2);
 /// Deadline of one write to the API.
 const WRITE_DEADLINE: Duration = Duration::from_secs(5);
 
@@ -109,7 +113,7 @@ pub async fn run(
     }
     let mut changes = sources.nodes.subscribe();
     let mut driver = Driver {
-        api: Api::all(client),
+        client,
         backoff: Backoff::new(RETRY.0, RETRY.1, sources.seed),
         kernel: Some(kernel),
         peers: Arc::default(),
@@ -123,29 +127,30 @@ pub async fn run(
         failed: BTreeSet::new(),
         noticed: BTreeSet::new(),
         tests: Tests::default(),
+        trial: None,
+        stop: stop.child_token(),
         sources,
         settings,
     };
     driver.take(changes.take());
-    loop {
+    let outcome = loop {
         driver.turn().await;
         tokio::select! {
             biased;
-            () = stop.cancelled() => return Ok(()),
+            () = stop.cancelled() => break Ok(()),
             taken = changes.next() => driver.take(taken),
-            heard = hear(&mut monitor, &driver.interest) => driver.heard(heard.map_err(Error::Monitor)?),
+            heard = hear(&mut monitor, &driver.interest) => match heard {
+                Ok(()) => driver.heard(),
+                Err(error) => break Err(Error::Monitor(error)),
+            },
+            ended = ended(&mut driver.trial) => driver.ended(ended),
             () = sleep_until(driver.due) => driver.look = true,
         }
-    }
-}
-
-/// Has the runtime wait for the socket.
-#[expect(
-    deprecated,
-    reason = "what takes its place is unsafe; the socket stays open in it and is no other's"
-)]
-fn watched(monitor: Monitor) -> io::Result<AsyncFd<Monitor>> {
-    AsyncFd::new(monitor)
+    };
+    // What it switched on to try it, it switches off first: the next run would take it for tested.
+    driver.stop.cancel();
+    end(&mut driver.trial).await;
+    outcome
 }
 
 /// Hardware addresses for devices that never had one: locally administered, of one device.
@@ -165,65 +170,34 @@ fn spare() -> Each<Mac> {
     Each { v4: mac(), v6: mac() }
 }
 
-/// What of the kernel's news concerns the overlay.
-#[derive(Debug, Default)]
-struct Interest {
-    names: Vec<String>,
-    links: Vec<u32>,
-    addresses: Vec<IpAddr>,
-    ranges: BTreeSet<Cidr>,
+/// A test that is under way, with the generation of the ways it began with.
+type Trial = (u64, JoinHandle<Tried>);
+
+/// Waits for the test that is under way; for ever, if none is. What it found out, unless it broke off. Cancel safe.
+async fn ended(trial: &mut Option<Trial>) -> (u64, Option<Tried>) {
+    let ended = match trial {
+        Some((begun, handle)) => (*begun, handle.await),
+        None => std::future::pending().await,
+    };
+    *trial = None;
+    let (begun, tried) = ended;
+    if let Err(error) = &tried {
+        tracing::error!(%error, "a test of the tunnels broke off");
+    }
+    (begun, tried.ok())
 }
 
-impl Interest {
-    fn of(turn: &Turn, settings: &Settings) -> Self {
-        let underlays = Family::ALL
-            .into_iter()
-            .filter_map(|family| turn.own.underlay.of(family).as_ref());
-        let internal = Family::ALL
-            .into_iter()
-            .filter_map(|family| turn.own.peer.ends.of(family).internal);
-        Self {
-            names: Family::ALL.map(|family| family.device(settings.vni)).to_vec(),
-            links: underlays
-                .map(|underlay| underlay.index)
-                .chain(turn.tunnels.iter().copied())
-                .collect(),
-            addresses: settings.underlay.iter().copied().chain(internal).collect(),
-            ranges: turn.plan.owners.keys().copied().collect(),
-        }
-    }
-
-    fn concerns(&self, change: &Reply) -> bool {
-        match change.kind {
-            RTM_NEWLINK | RTM_DELLINK => Link::read(&change.body)
-                .is_some_and(|link| self.names.contains(&link.name) || self.links.contains(&link.index)),
-            RTM_NEWADDR | RTM_DELADDR => Address::read(&change.body)
-                .is_some_and(|a| self.links.contains(&a.index) || self.addresses.contains(&a.cidr.addr)),
-            RTM_NEWROUTE => MarkedRoute::read(&change.body)
-                .is_some_and(|route| route.protocol != PROTOCOL && self.ranges.contains(&route.dst)),
-            RTM_DELROUTE => MarkedRoute::read(&change.body).is_some_and(|route| self.ranges.contains(&route.dst)),
-            _ => false,
-        }
-    }
-}
-
-/// Waits for news that concern us. Cancel safe: what is taken is judged before anything else is waited for.
-async fn hear(monitor: &mut AsyncFd<Monitor>, interest: &Interest) -> io::Result<()> {
-    loop {
-        let mut ready = monitor.readable_mut().await?;
-        match ready.get_inner_mut().take()? {
-            Heard::Nothing => ready.clear_ready(),
-            Heard::Lost => return Ok(()),
-            Heard::Changes(changes) if changes.iter().any(|change| interest.concerns(change)) => return Ok(()),
-            Heard::Changes(_) => {}
-        }
+/// The same at the end of everything: nothing to wait for is fine.
+async fn end(trial: &mut Option<Trial>) {
+    if trial.is_some() && timeout(TRIAL_ENDS, ended(trial)).await.is_err() {
+        tracing::warn!("a test of the tunnels did not end in time: checksums may be left to the network card untested");
     }
 }
 
 struct Driver {
     sources: Sources,
     settings: Arc<Settings>,
-    api: Api<Node>,
+    client: kube::Client,
     backoff: Backoff,
     /// Away only while a turn is under way.
     kernel: Option<Kernel>,
@@ -242,46 +216,10 @@ struct Driver {
     failed: BTreeSet<String>,
     noticed: BTreeSet<Notice>,
     tests: Tests,
-}
-
-/// The tests of the tunnels.
-#[derive(Debug, Default)]
-struct Tests {
-    is_done: bool,
-    /// How often nobody answered.
-    silent: u32,
-    /// When to ask again.
-    at: Option<Instant>,
-    /// By what the tunnels' packets go that this is of.
-    ways: BTreeMap<Family, Way>,
-}
-
-impl Tests {
-    fn is_due(&self, now: Instant) -> bool {
-        !self.is_done && self.at.is_none_or(|at| at <= now)
-    }
-
-    /// What is known of other ways says nothing of these.
-    fn follow(&mut self, ways: BTreeMap<Family, Way>) {
-        if self.ways != ways {
-            *self = Self {
-                ways,
-                ..Self::default()
-            };
-        }
-    }
-
-    /// Where nobody answered, who has yet to hear of this node may; nobody is asked for ever.
-    fn take(&mut self, tested: Tested, again: Duration, now: Instant) {
-        let is_silent = tested == Tested::Silent;
-        self.silent += u32::from(is_silent);
-        self.is_done = tested == Tested::Done || self.silent >= TESTS_MAX;
-        self.at = match tested {
-            Tested::Done | Tested::Alone => None,
-            Tested::Silent => Some(now + Duration::from_secs(1 << self.silent.min(5))),
-            Tested::Doubtful => Some(now + again),
-        };
-    }
+    /// The test that is under way.
+    trial: Option<Trial>,
+    /// Ends that test.
+    stop: CancellationToken,
 }
 
 impl Driver {
@@ -304,7 +242,7 @@ impl Driver {
         }
     }
 
-    fn heard(&mut self, (): ()) {
+    fn heard(&mut self) {
         let soon = self.looked + SETTLE;
         if Instant::now() >= soon {
             self.look = true;
@@ -331,7 +269,7 @@ impl Driver {
                 !turn.failures.is_empty()
             }
             Err(error) => {
-                self.fail(BTreeSet::from([error.clone()]));
+                self.fail(std::iter::once(error.clone()).collect_ordered());
                 true
             }
         };
@@ -345,31 +283,55 @@ impl Driver {
         self.due = now + if again { self.backoff.fail() } else { LOOK_EVERY };
         if !again {
             self.backoff.reset();
-            self.test().await;
+            self.test();
         }
     }
 
     /// Has the tunnels tested, until they are or nobody answered too often.
-    async fn test(&mut self) {
-        if self.settings.backend != Backend::Vxlan || !self.tests.is_due(Instant::now()) {
+    fn test(&mut self) {
+        let is_due = self.trial.is_none() && self.tests.is_due(Instant::now());
+        if self.settings.backend != Backend::Vxlan || !is_due {
             return;
         }
-        let Some(mut kernel) = self.kernel.take() else { return };
-        let work = blocking::spawn(move || {
-            let tested = kernel.test();
-            (kernel, tested)
-        });
-        if let Ok((kernel, tested)) = work.await {
-            self.kernel = Some(kernel);
-            self.tests.take(tested, self.settings.test_again, Instant::now());
-            // What was found out is told by the next turn.
-            let soon = if tested == Tested::Done {
-                Some(Instant::now())
-            } else {
-                self.tests.at
-            };
-            self.due = soon.map_or(self.due, |soon| self.due.min(soon));
+        let Some(kernel) = &mut self.kernel else { return };
+        let trials = kernel.trials();
+        if trials.is_empty() {
+            self.ended((self.tests.generation(), Some(trials.run(&|| true))));
+            return;
         }
+        let stop = self.stop.clone();
+        let work = blocking::spawn(move || trials.run(&|| stop.is_cancelled()));
+        self.trial = Some((self.tests.generation(), work));
+    }
+
+    /// A test has ended. One that broke off says as little as one that nobody answered.
+    fn ended(&mut self, (begun, tried): (u64, Option<Tried>)) {
+        let Some(kernel) = &mut self.kernel else { return };
+        let is_past = tried.as_ref().is_some_and(|tried| self.tests.is_past(begun, tried));
+        let tested = match tried {
+            Some(tried) if !is_past => kernel.tried(tried),
+            nothing => {
+                kernel.tried(Tried::default());
+                if nothing.is_none() {
+                    // How far it came is to be seen.
+                    self.look = true;
+                }
+                Tested::Silent
+            }
+        };
+        if is_past {
+            // What was tried is no more; how the switch of its checksums stands now is to be seen.
+            self.look = true;
+            return;
+        }
+        self.tests.take(tested, self.settings.test_again, Instant::now());
+        // What was found out is told by the next turn.
+        let soon = if tested == Tested::Done {
+            Some(Instant::now())
+        } else {
+            self.tests.at
+        };
+        self.due = soon.map_or(self.due, |soon| self.due.min(soon));
     }
 
     /// Has the kernel changed where that holds up no task.
@@ -400,7 +362,8 @@ impl Driver {
     /// Tells what is wrong now and was not before.
     fn told(&mut self, turn: &Turn) {
         self.interest = Interest::of(turn, &self.settings);
-        self.tests.follow(turn.ways.clone());
+        let nodes = turn.plan.owners.values().cloned().collect_ordered();
+        self.tests.follow(turn.ways.clone(), nodes);
         if turn.steps > 0 {
             tracing::info!(
                 steps = turn.steps,
@@ -431,7 +394,7 @@ impl Driver {
             (self.sources.notices)(notice.clone());
         }
         self.noticed.clone_from(&turn.notices);
-        self.fail(turn.failures.iter().cloned().collect());
+        self.fail(turn.failures.iter().cloned().collect_ordered());
         if let Some(mtu) = turn.plan.pod_mtu(&turn.own) {
             self.sources
                 .mtu
@@ -459,13 +422,7 @@ impl Driver {
         let Some(patch) = publish::patch(node, &wanted, self.sources.clock.now()) else {
             return true;
         };
-        let (body, params) = (Patch::Strategic(&patch), PatchParams::default());
-        match timeout(
-            WRITE_DEADLINE,
-            self.api.patch_status(&self.settings.node_name, &params, &body),
-        )
-        .await
-        {
+        match timeout(WRITE_DEADLINE, self.write(&Patch::Strategic(&patch))).await {
             Ok(Ok(_)) => true,
             Ok(Err(error)) => {
                 tracing::warn!(
@@ -479,6 +436,15 @@ impl Driver {
                 false
             }
         }
+    }
+
+    /// Changes this node's Node. What it looks like then the informer tells, so the answer is not read as one: that is much code.
+    async fn write(&self, patch: &Patch<&Value>) -> Result<(), kube::Error> {
+        let nodes = Request::new(Node::url_path(&(), None));
+        let request = nodes.patch_subresource("status", &self.settings.node_name, &PatchParams::default(), patch);
+        let mut request = request.map_err(kube::Error::BuildRequest)?;
+        request.extensions_mut().insert("patch_status");
+        self.client.request_text(request).await.map(drop)
     }
 }
 

@@ -1,6 +1,9 @@
 //! How long deciding takes: 1,000 policies over 100 pods of this node (and 5,000 pods elsewhere) that all change, one policy
 //! that changes, one pod elsewhere that comes; and the kernel's part of each, in the network namespace whose path
 //! (`/run/netns/x`) is the argument, or in one that is made for it (by root, with `ip`). Run it with `--release`.
+//!
+//! The kernel's part is that of the batch alone, from its first byte to the kernel's answer: nobody who changes that much at once can do
+//! with less. What is said beside it, saying, is making the batch.
 
 use std::error::Error;
 use std::process::Command;
@@ -17,7 +20,7 @@ use serde_json::json;
 const POLICIES: usize = 1000;
 const LOCAL: usize = 100;
 const ELSEWHERE: usize = 5000;
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 9;
 
 fn pod(number: usize, node: &str) -> Result<(PodId, Facts), Box<dyn Error>> {
     let name = format!("p{number}");
@@ -108,7 +111,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let given = std::env::args().nth(1);
     let path = given.unwrap_or_else(|| format!("/run/netns/{}", made.as_ref().map_or("", |made| &made.0)));
-    let mut figures: Vec<(&str, Vec<[f64; 2]>)> = Vec::new();
+    let mut figures: Vec<(&str, Vec<[f64; 3]>)> = Vec::new();
     for round in 0..ROUNDS {
         let (mut world, mut kernel) = begin(&path)?;
         let read = |port| {
@@ -138,21 +141,27 @@ fn main() -> Result<(), Box<dyn Error>> {
             });
             let (applied, telling) = timed(|| kernel.apply(&change));
             applied?;
+            let floor = kernel.last_took().as_secs_f64() * 1e3;
             if round == 0 {
                 println!("{what}: {}", size(&change));
                 figures.push((what, Vec::new()));
             }
             if let Some((_, all)) = figures.get_mut(at) {
-                all.push([deciding, telling]);
+                all.push([deciding, telling - floor, floor]);
             }
         }
         kernel.remove()?;
     }
     for (what, all) in &mut figures {
-        all.sort_by(|a, b| f64::total_cmp(&(a[0] + a[1]), &(b[0] + b[1])));
-        let [deciding, telling] = all.get(all.len() / 2).copied().unwrap_or_default();
-        let whole = deciding + telling;
-        println!("{what}: {whole:.2} ms (deciding {deciding:.2}, the kernel {telling:.2}; median of {ROUNDS})");
+        all.sort_by(|a, b| f64::total_cmp(&a.iter().sum(), &b.iter().sum()));
+        let parts = all.get(all.len() / 2).copied().unwrap_or_default();
+        let [deciding, saying, floor] = parts;
+        let whole: f64 = parts.iter().sum();
+        let least = all.first().map_or(0.0, |parts| parts.iter().sum());
+        println!(
+            "{what}: {whole:.2} ms (deciding {deciding:.2}, saying {saying:.2}, the kernel {floor:.2}; median of {ROUNDS}, least {least:.2})"
+        );
     }
+    println!("goal: 1,000 changed policies <= 20 ms");
     Ok(())
 }

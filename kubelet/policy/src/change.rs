@@ -79,6 +79,8 @@ pub struct Allow {
     pub peers: Option<SetId>,
     /// The other side's address is in one of this set's ranges.
     pub blocks: Option<SetId>,
+    /// The other side's address is in this range: few of them need no set.
+    pub within: Option<Range>,
     /// Protocol and port of the responder are in this set.
     pub ports: Option<SetId>,
     /// Address, protocol and port of the responder are in this set.

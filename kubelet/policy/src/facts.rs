@@ -1,5 +1,6 @@
 //! What judging needs to know of a pod. Pure.
 
+use client::ordered::Arrange;
 use std::net::IpAddr;
 
 use client::Key;
@@ -162,7 +163,7 @@ fn named_ports(pod: &Pod) -> Vec<NamedPort> {
             })
         })
         .collect();
-    found.sort();
+    found.arrange();
     found.dedup();
     found
 }

@@ -10,6 +10,7 @@
 //! old one where others' rules ask for it. From then on it is the new pod's alone, whatever is still shown of the old one. Of
 //! two pods told of one address, it is that of the one told last; it does not fall back to the other.
 
+use client::ordered::Arrange;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -67,7 +68,7 @@ impl Local {
             (at, id, facts)
         };
         let mut all: Vec<_> = ids.into_iter().map(told).collect();
-        all.sort_by_key(|(at, ..)| *at);
+        all.arrange_by_key(|(at, ..)| *at);
         all.into_iter().map(|(_, id, facts)| (id, facts)).collect()
     }
 }

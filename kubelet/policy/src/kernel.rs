@@ -4,9 +4,11 @@
 mod bridge;
 mod encode;
 
+use std::time::Duration;
+
 use netlink::cidr::Cidr;
 use netlink::netns::{self, Netns};
-use netlink::nft::{self, Connection, Family};
+use netlink::nft::{self, Connection, Family, feature};
 use netlink::{Protocol, Socket, sysctl};
 
 use crate::change::Change;
@@ -69,7 +71,11 @@ impl Kernel {
     /// # Errors
     /// The kernel refused; what was there stays.
     pub fn replace(&mut self, whole: &Change) -> Result<(), Error> {
-        self.rules.commit_bulk(&encode::replace(whole, &self.ranges))?;
+        let batch = encode::replace(whole, &self.ranges);
+        if let Err(error) = self.rules.commit_bulk(&batch) {
+            let families = [Family::Ipv4, Family::Ipv6];
+            return Err(self.rules.explain(error, &families, feature::JUDGING).into());
+        }
         self.hidden = None;
         self.look_at_bridges()
     }
@@ -80,6 +86,11 @@ impl Kernel {
     /// The kernel refused: it holds something else than we thought, and is to be told everything.
     pub fn apply(&mut self, change: &Change) -> Result<(), Error> {
         Ok(self.rules.commit_bulk(&encode::apply(change))?)
+    }
+
+    /// How long the kernel itself took for the last change, without what it took to say it.
+    pub fn last_took(&self) -> Duration {
+        self.rules.last_took()
     }
 
     /// Whether the table is still there, with the chains it always has whole. Costs one question while nobody changes rules.

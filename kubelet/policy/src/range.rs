@@ -1,5 +1,6 @@
 //! Ranges of addresses and of ports: disjoint, sorted, with no gap that is none. Pure.
 
+use client::ordered::Arrange;
 use std::net::IpAddr;
 
 use netlink::cidr::{Cidr, bits, octets};
@@ -41,7 +42,7 @@ pub struct Ranges(Vec<Range>);
 impl FromIterator<Range> for Ranges {
     fn from_iter<I: IntoIterator<Item = Range>>(ranges: I) -> Self {
         let mut all: Vec<Range> = ranges.into_iter().collect();
-        all.sort();
+        all.arrange();
         let mut merged: Vec<Range> = Vec::new();
         for range in all {
             match merged.last_mut() {
@@ -116,7 +117,7 @@ pub fn split_ports(ports: &[Port]) -> (Vec<PortRange>, Vec<(u8, String)>) {
 
 /// Sorted and disjoint.
 pub fn merge_ports(mut ports: Vec<PortRange>) -> Vec<PortRange> {
-    ports.sort_unstable();
+    ports.arrange();
     let mut merged: Vec<PortRange> = Vec::new();
     for (protocol, first, last) in ports {
         match merged.last_mut() {

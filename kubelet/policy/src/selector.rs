@@ -1,5 +1,6 @@
 //! Label selectors, compiled once and asked often. Pure.
 
+use client::ordered::Arrange;
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -46,7 +47,7 @@ impl Selector {
         for expression in selector.match_expressions.iter().flatten() {
             let key = expression.key.clone();
             let mut values = expression.values.clone().unwrap_or_default();
-            values.sort();
+            values.arrange();
             values.dedup();
             all.push(match expression.operator.as_str() {
                 "In" => Requirement::In(key, values),
@@ -56,7 +57,7 @@ impl Selector {
                 other => return Err(format!("{other:?} is no operator of a label selector")),
             });
         }
-        all.sort();
+        all.arrange();
         all.dedup();
         Ok(Self(all))
     }

@@ -3,6 +3,7 @@
 //! Semantics are those of networking.k8s.io/v1's documentation of its fields. What cannot be read makes a rule or a peer
 //! allow nothing, and a [`Flaw`] says so.
 
+use client::ordered::Arrange;
 use std::fmt;
 use std::sync::Arc;
 
@@ -287,7 +288,7 @@ impl Reader {
             for (at, port) in rule.ports.iter().enumerate() {
                 ports.extend(self.port(port, &format!("{}.ports[{at}]", rule.field)));
             }
-            ports.sort();
+            ports.arrange();
             ports.dedup();
             ports
         });
@@ -309,7 +310,7 @@ impl Reader {
                 selections.extend(self.selection(peer, &field));
             }
         }
-        selections.sort();
+        selections.arrange();
         selections.dedup();
         Peers {
             selections: Arc::new(selections),

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use netlink::nft::bulk::Fingerprint;
 use netlink::nft::expression::Verdict;
 use netlink::nft::set::{Element, Timed, Value};
-use netlink::nft::{Batch, Chain, Connection, Error, Family};
+use netlink::nft::{Batch, Chain, Connection, Error, Family, feature};
 
 use crate::desired::{Class, Set};
 use crate::diff::Delta;
@@ -155,7 +155,10 @@ impl Kernel {
                 None => remove_table(&mut batch, family),
             }
         }
-        self.connection.commit_bulk(&batch)?;
+        if let Err(error) = self.connection.commit_bulk(&batch) {
+            let served: Vec<Family> = families.iter().map(|(writer, _)| writer.family()).collect();
+            return Err(self.connection.explain(error, &served, feature::TRANSLATING));
+        }
         self.look(families.iter().map(|(writer, _)| writer.v4))
     }
 

@@ -10,6 +10,7 @@ mod yaml;
 
 use crate::duration;
 use crate::flags::Flags;
+use crate::node_ports::{self, Ports};
 use netlink::cidr::Cidr;
 use serde_json::Value;
 use std::net::{IpAddr, SocketAddr};
@@ -52,6 +53,8 @@ pub struct Config {
     pub node_ports: NodePorts,
     /// `iptables.localhostNodePorts`, in the modes that read it.
     pub localhost_node_ports: bool,
+    /// `--reserve-node-ports`, ours alone: node ports that the kernel is kept from choosing; `None` leaves its choice.
+    pub reserve_node_ports: Option<Ports>,
     /// `oomScoreAdj`.
     pub oom_score_adj: i64,
     /// `conntrack`.
@@ -203,11 +206,18 @@ pub fn resolve(file: Option<&str>, flags: &Flags) -> Result<Config, ConfigError>
     if !found.is_empty() {
         return Err(mistakes("failed validate")(found));
     }
+    let reserve = flags.text("reserve-node-ports").filter(|text| !text.is_empty());
+    let reserve = reserve.map(node_ports::parse).transpose();
+    let wrong = |why| mistakes("failed validate")(vec![format!("--reserve-node-ports: {why}")]);
+    let reserve_node_ports = reserve.map_err(wrong)?;
     if !ignored.is_empty() {
         warnings.push(format!("ignored because of --config: {}", ignored.join(", ")));
     }
     warnings.extend(without_effect(&tree, flags));
-    Ok(read(&tree, flags, warnings))
+    Ok(Config {
+        reserve_node_ports,
+        ..read(&tree, flags, warnings)
+    })
 }
 
 /// The configuration that was resolved as text for a file (`--write-config-to`).
@@ -306,6 +316,7 @@ fn read(tree: &Tree, flags: &Flags, warnings: Vec<String>) -> Config {
     effective.set("kind", "KubeProxyConfiguration".into());
     Config {
         kubeconfig: given("clientConnection.kubeconfig").map(PathBuf::from),
+        reserve_node_ports: None,
         master: flags.text("master").filter(|text| !text.is_empty()).map(str::to_owned),
         hostname_override: given("hostnameOverride").map(|name| name.trim().to_lowercase()),
         node_ip: tree

@@ -8,6 +8,7 @@
 //! stays true over changes and restarts, holds for all fronts of the port as upstream's does, and leads nowhere when the
 //! endpoint is gone.
 
+use client::ordered::Arrange;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
@@ -273,7 +274,7 @@ fn padded_port(port: u16) -> [u8; 4] {
 pub(crate) fn disjoint(mut ranges: Vec<Cidr>) -> Vec<Cidr> {
     // Networks lie inside one another or apart: in this order whatever holds a network comes before it, with nothing between
     // them that it does not hold too.
-    ranges.sort_by_key(|range| (range.network().octets(), range.prefix));
+    ranges.arrange_by_key(|range| (range.network().octets(), range.prefix));
     let mut kept: Vec<Cidr> = Vec::new();
     for range in ranges {
         if !kept.last().is_some_and(|last| last.contains(&range.addr)) {

@@ -5,6 +5,7 @@ mod table;
 
 use crate::config::VERSION;
 use crate::duration;
+use client::ordered::CollectOrdered;
 use serde_json::{Map, Value, json};
 use table::{FLAGS, Flag, Kind, Target};
 
@@ -177,7 +178,7 @@ fn value(kind: Kind, text: &str) -> Result<Value, String> {
                 Some((gate, text)) => Ok((gate.to_owned(), truth(text)?.into())),
                 None => Err(format!("{word:?} is not of the form key=value")),
             })
-            .collect::<Result<Map<_, _>, _>>()
+            .collect_ordered::<Result<Map<_, _>, _>>()
             .map(Value::Object),
         Kind::Modules => words()
             .map(|word| {

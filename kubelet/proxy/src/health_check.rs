@@ -11,6 +11,7 @@ use crate::healthz::Health;
 use crate::http::{self, Handler};
 use crate::model::{ServiceName, Snapshot};
 use crate::told::{Tell, Told};
+use client::ordered::CollectOrdered;
 use plan::changes;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -70,7 +71,7 @@ pub async fn run(mut snapshots: watch::Receiver<Arc<Snapshot>>, needs: Needs, st
         let ports = running
             .iter()
             .map(|(name, server)| (name.clone(), server.port))
-            .collect();
+            .collect_ordered();
         let change = changes(&ports, &want);
         for name in change.close {
             if let Some(server) = running.remove(&name) {

@@ -1,5 +1,6 @@
 //! The state of the rules: what is served, and what each family's table was told. Pure; a change costs what it changes.
 
+use client::ordered::CollectOrdered;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -34,7 +35,7 @@ impl Ledger {
         Self {
             snapshot: Arc::default(),
             pools: Pools::default(),
-            books: books.map(|(v4, _)| (v4, Book::default())).collect(),
+            books: books.map(|(v4, _)| (v4, Book::default())).collect_ordered(),
         }
     }
 
@@ -71,7 +72,7 @@ impl Ledger {
         let books = self.books.iter_mut();
         books
             .map(|(v4, book)| (*v4, book.enter(ports.iter().map(|port| turn(port, *v4)))))
-            .collect()
+            .collect_ordered()
     }
 }
 

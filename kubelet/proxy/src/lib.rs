@@ -21,6 +21,7 @@
 //! | [`healthz`], [`metrics`] | `/healthz`, `/livez`; what is counted, and its pages |
 //! | [`health_check`] | the servers of `healthCheckNodePort` |
 //! | [`conntrack`] | UDP flows that go to no endpoint any more; the kernel's limits of connection tracking |
+//! | [`node_ports`] | node ports kept out of the kernel's choice for connections of the node's own |
 //! | [`http`] | connections of probes and scrapers, bounded |
 //! | [`told`] | events, for whoever writes them |
 //! | [`serve`] | a whole proxy for one node |
@@ -45,6 +46,7 @@ pub mod health_check;
 pub mod healthz;
 pub mod http;
 pub mod metrics;
+pub mod node_ports;
 pub mod program;
 pub mod serve;
 #[cfg(test)]

@@ -74,6 +74,10 @@ pub enum Notice {
     Synced(Synced),
     /// A Service has so many more endpoints than are used of it; told once until it has fewer.
     Crowded(ServiceName, usize),
+    /// A Service has ports of SCTP, which this kernel does not follow; told once until it has none.
+    Unfollowed(ServiceName),
+    /// The kernel follows so many connections, and has no room for more; told once until it has.
+    Full(u64),
     /// A write failed and will be tried again.
     Failed(String),
 }

@@ -6,6 +6,7 @@ use crate::apply;
 use crate::config::{self, Config, Logging, VERSION};
 use crate::conntrack::switches;
 use crate::flags::{self, Flags, FlagsEnd};
+use crate::node_ports;
 use crate::run::Sources;
 use crate::serve::{self, Informers};
 use client::connect::{self, ConnectError};
@@ -37,6 +38,8 @@ enum Error {
     Write { path: PathBuf, source: io::Error },
     #[error("remove the rules")]
     Cleanup(#[source] netlink::nft::Error),
+    #[error("give back node ports that were reserved: {0}")]
+    Reserved(String),
     #[error("start the async runtime")]
     Runtime(#[source] io::Error),
     #[error("listen for signals")]
@@ -93,12 +96,13 @@ fn run(flags: &Flags, start_log: impl FnOnce(&Logging)) -> Result<(), Error> {
         return written.map_err(|source| Error::Write { path, source });
     }
     if flags.bool("cleanup") {
-        return apply::remove().map_err(Error::Cleanup);
+        let reserved = node_ports::remove().map_err(Error::Reserved);
+        return apply::remove().map_err(Error::Cleanup).and(reserved);
     }
     if flags.bool("init-only") {
-        switches::set(&config.conntrack)
-            .iter()
-            .for_each(|why| tracing::warn!("{why}"));
+        let failed = switches::set(&config.conntrack).into_iter();
+        let failed = failed.chain(node_ports::keep(config.reserve_node_ports.as_ref()));
+        failed.for_each(|why| tracing::warn!("{why}"));
         return Ok(());
     }
     if let Err(error) = std::fs::write("/proc/self/oom_score_adj", config.oom_score_adj.to_string()) {

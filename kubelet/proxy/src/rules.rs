@@ -304,7 +304,8 @@ impl Writer<'_> {
         vec![[self.load_front(false), steps].concat()]
     }
 
-    /// With NodePorts on 127.0.0.1 the kernel routes such packets of other machines too: they are dropped here.
+    /// With NodePorts on 127.0.0.1 the kernel routes such packets of other machines too, and takes 127.0.0.1 for whom they are from: both are
+    /// dropped here.
     fn martians(&self) -> Vec<Vec<Step>> {
         let loopback = Cidr::new(IpAddr::from([127, 0, 0, 0]), 8);
         let Some(loopback) = loopback.filter(|_| self.v4 && self.settings.localhost_node_ports) else {
@@ -312,13 +313,16 @@ impl Writer<'_> {
         };
         let mut name = b"lo".to_vec();
         name.resize(INTERFACE_BYTES, 0);
-        let mut steps = vec![
-            Step::Meta(MetaKey::InputName, Word(0)),
-            Step::Compare(Word(0), Comparison::NotEqual, name),
-        ];
-        steps.extend(self.address_in(false, Comparison::Equal, &loopback));
-        steps.push(Step::Verdict(Verdict::Drop));
-        vec![steps]
+        let of = |source: bool| {
+            let mut steps = vec![
+                Step::Meta(MetaKey::InputName, Word(0)),
+                Step::Compare(Word(0), Comparison::NotEqual, name.clone()),
+            ];
+            steps.extend(self.address_in(source, Comparison::Equal, &loopback));
+            steps.push(Step::Verdict(Verdict::Drop));
+            steps
+        };
+        vec![of(false), of(true)]
     }
 
     fn unserved(&self) -> Vec<Vec<Step>> {

@@ -230,6 +230,10 @@ impl Turn {
                     tracing::warn!(%service, beyond, "a Service has more endpoints than are used");
                     self.tell(&Notice::Crowded(service, beyond));
                 }
+                for service in written.unfollowed {
+                    tracing::warn!(%service, "this node's kernel does not follow SCTP connections");
+                    self.tell(&Notice::Unfollowed(service));
+                }
             }
             Err(error) => {
                 self.due = Some(now + self.backoff.fail());
@@ -241,12 +245,17 @@ impl Turn {
         Ok(())
     }
 
-    /// Somebody may have flushed the rule set.
+    /// Somebody may have flushed the rule set; others may have filled the table of connections.
     async fn check(&mut self) -> Result<(), Error> {
         if self.due.is_some() {
             return Ok(());
         }
-        let intact = self.on_worker(Worker::is_intact).await?.unwrap_or(true);
+        let look = |worker: &mut Worker| (worker.is_intact(), worker.fills());
+        let (intact, full) = self.on_worker(look).await?.unwrap_or((true, None));
+        if let Some(connections) = full {
+            tracing::warn!(connections, "the kernel has no room for more connections");
+            self.tell(&Notice::Full(connections));
+        }
         if !intact {
             tracing::warn!("rules of Services were changed by another program, writing them anew");
             self.queue();

@@ -15,11 +15,13 @@ use crate::healthz::{self, Health, ThisNode, families};
 use crate::http::{self, Handler};
 use crate::metrics::{self, Metrics, Page};
 use crate::model::{ServiceName, Snapshot};
+use crate::node_ports;
 use crate::notice::{Notice, Observer, Synced};
 use crate::run::{self, Sources};
 use crate::settings::{NodePortAddresses, Settings};
 use crate::told::{Tell, Told};
 use client::Informer;
+use client::ordered::Arrange;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::networking::v1::ServiceCIDR;
@@ -38,6 +40,12 @@ const NODE_MAX: Duration = Duration::from_secs(300);
 const BIND_RETRY: Duration = Duration::from_secs(5);
 /// The event of a Service of which not every endpoint is used; upstream knows no bound.
 const TOO_MANY_ENDPOINTS: &str = "TooManyEndpoints";
+/// The event of a Service with ports of a protocol that the kernel does not follow; upstream leaves this to be found out.
+const UNFOLLOWED: &str = "SCTPNotFollowed";
+/// The event of a node whose kernel follows no more connections; upstream says nothing.
+const FULL: &str = "ConnectionsFull";
+/// The event of a node whose own connections may get node ports; nor here.
+const NOT_RESERVED: &str = "NodePortsNotReserved";
 /// Where the kernel tells of IPv6; absent without it.
 const IPV6: &str = "/proc/net/if_inet6";
 
@@ -77,9 +85,14 @@ pub async fn run(
     tell: Tell,
     stop: CancellationToken,
 ) -> Result<(), Error> {
-    let conntrack = config.conntrack;
-    if let Ok(failed) = client::blocking::spawn(move || switches::set(&conntrack)).await {
+    let (conntrack, reserve) = (config.conntrack, config.reserve_node_ports.clone());
+    let set = move || (switches::set(&conntrack), node_ports::keep(reserve.as_ref()));
+    if let Ok((failed, not_kept)) = client::blocking::spawn(set).await {
         failed.iter().for_each(|why| tracing::warn!("{why}"));
+        for why in not_kept {
+            tracing::warn!("{why}");
+            tell(of_node(node_name, true, NOT_RESERVED, &why));
+        }
     }
     let inside = stop.child_token();
     let _ends_the_rest = inside.clone().drop_guard();
@@ -108,7 +121,7 @@ pub async fn run(
         run::run(
             informers.rules.clone(),
             known,
-            vec![around.observer(&tell)],
+            vec![around.observer(&tell, node_name)],
             inside.clone(),
         )
         .await?;
@@ -136,19 +149,39 @@ fn of_node(name: &str, is_warning: bool, reason: &'static str, note: &str) -> To
     }
 }
 
-/// A Service has more endpoints than are used.
-fn of_crowded(service: &ServiceName, beyond: usize) -> Told {
+fn of_service(service: &ServiceName, reason: &'static str, note: String) -> Told {
     Told {
         kind: "Service",
         namespace: service.namespace.clone(),
         name: service.name.clone(),
         is_warning: true,
-        reason: TOO_MANY_ENDPOINTS,
+        reason,
         action: "SyncProxyRules",
-        note: format!(
-            "{beyond} endpoints of a port get no traffic from this node: so many of one Service are not used"
-        ),
+        note,
     }
+}
+
+/// A Service has more endpoints than are used.
+fn of_crowded(service: &ServiceName, beyond: usize) -> Told {
+    let note =
+        format!("{beyond} endpoints of a port get no traffic from this node: so many of one Service are not used");
+    of_service(service, TOO_MANY_ENDPOINTS, note)
+}
+
+fn full(connections: u64) -> String {
+    format!(
+        "the kernel follows {connections} connections and has no room for more: new ones to Services and from pods are dropped \
+         (net.netfilter.nf_conntrack_max; conntrack.maxPerCore of the proxy's configuration raises it)"
+    )
+}
+
+/// A Service has ports of SCTP that are not told apart here.
+fn of_unfollowed(service: &ServiceName, node: &str) -> Told {
+    let note = format!(
+        "the kernel of node {node} does not follow SCTP connections (CONFIG_NF_CT_PROTO_SCTP): there the ports of one address are not told \
+         apart, and reach their endpoints only where port and targetPort are the same"
+    );
+    of_service(service, UNFOLLOWED, note)
 }
 
 /// What must be known of the node, once it is.
@@ -258,8 +291,8 @@ impl Around {
     }
 
     /// What hears of each write.
-    fn observer(&self, tell: &Tell) -> Observer {
-        let tell = tell.clone();
+    fn observer(&self, tell: &Tell, node: &str) -> Observer {
+        let (tell, node) = (tell.clone(), node.to_owned());
         let (health, metrics) = (self.health.clone(), self.metrics.clone());
         let (flows, snapshots) = (self.flows.clone(), self.snapshots.clone());
         Arc::new(move |notice: &Notice| match notice {
@@ -270,6 +303,8 @@ impl Around {
             Notice::Changed(changed) => metrics.changed(changed.services, changed.slices, &changed.triggers),
             Notice::Failed(_) => metrics.failed(),
             Notice::Crowded(service, beyond) => tell(of_crowded(service, *beyond)),
+            Notice::Unfollowed(service) => tell(of_unfollowed(service, &node)),
+            Notice::Full(connections) => tell(of_node(&node, true, FULL, &full(*connections))),
             Notice::Synced(synced) => {
                 health.updated(Timestamp::now());
                 count(&metrics, synced);
@@ -310,7 +345,7 @@ fn check_addresses(settings: &Settings) -> Vec<IpAddr> {
         }
     };
     found.retain(|address| ranges.iter().any(|range| range.contains(address)));
-    found.sort_unstable();
+    found.arrange();
     found.dedup();
     found
 }

@@ -3,7 +3,7 @@
 use super::{BootError, CGROUP_MOUNT, host};
 use crate::cgroup::limits::hugepage_cgroup_name;
 use crate::cgroup::limits::memory::Swap;
-use crate::cgroup::{self, CgroupDriver, CgroupNaming, CgroupSettings, Cgroups, MemoryQos, NodeLimits};
+use crate::cgroup::{self, CgroupDriver, CgroupNaming, CgroupSettings, Cgroups, Gatherer, MemoryQos, NodeLimits};
 use crate::config::Config;
 use crate::host::load;
 use crate::host::machine::Roots;
@@ -42,6 +42,16 @@ pub(super) fn open(config: &Config, facts: &Facts, driver: CgroupDriver) -> Resu
     };
     let cgroups = Cgroups::open(CGROUP_MOUNT, cgroup::systemd::SOCKET, settings).map_err(BootError::Cgroups)?;
     Ok((cgroups, naming))
+}
+
+/// Who brings the node's own processes to the cgroups that are named for them.
+pub(super) fn gatherer(config: &Config) -> Result<Option<Gatherer>, BootError> {
+    let opened = Gatherer::open(
+        Path::new(CGROUP_MOUNT),
+        Roots::default().proc,
+        config.cgroups.own.clone(),
+    );
+    opened.map_err(BootError::Cgroups)
 }
 
 /// What all pods together may use. Pure.

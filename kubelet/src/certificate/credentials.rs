@@ -12,7 +12,7 @@ use base64::Engine;
 use client::connect::{self, ConnectError, Observer, Options};
 use client::{Clock, Identity, IdentityError};
 use jiff::Timestamp;
-use kube::config::{AuthInfo, Cluster, Kubeconfig};
+use kube::config::{AuthInfo, Cluster};
 use rcgen::KeyPair;
 use serde_json::json;
 use std::fs;
@@ -228,7 +228,7 @@ pub async fn connect(
 
 /// The user and the cluster of a kubeconfig's current context.
 fn current(path: &Path) -> Result<(AuthInfo, Cluster), String> {
-    let config = Kubeconfig::read_from(path).map_err(|error| format!("{:#}", anyhow::Error::new(error)))?;
+    let config = client::kubeconfig::read(path).map_err(|error| format!("{:#}", anyhow::Error::new(error)))?;
     let name = config.current_context.unwrap_or_default();
     let context = config.contexts.into_iter().find(|context| context.name == name);
     let context = context

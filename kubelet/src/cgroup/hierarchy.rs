@@ -37,6 +37,62 @@ impl Hierarchy {
         }
     }
 
+    /// Makes a cgroup for processes, and all above it: of version 2 one that hands controllers down has none of its own.
+    pub(super) fn ensure_leaf(&self, path: &str) -> Result<(), CgroupError> {
+        match self {
+            Self::V1(trees) => trees.ensure(path),
+            Self::V2(tree) => tree.ensure_leaf(path),
+        }
+    }
+
+    /// The file with the processes that are in no cgroup: of version 1 in the tree that hardly anybody else divides, as upstream. Nothing
+    /// where that is not mounted.
+    pub(super) fn root_processes(&self) -> Option<PathBuf> {
+        let root = match self {
+            Self::V1(trees) => trees.in_tree("devices", "").or_else(|| trees.in_tree("memory", "")),
+            Self::V2(tree) => Some(tree.at("")),
+        };
+        root.map(|root| root.join("cgroup.procs"))
+    }
+
+    /// Whether a process of these cgroups (`/proc/PID/cgroup`) is in this one, in each tree.
+    pub(super) fn is_everywhere_in(&self, groups: &str, path: &str) -> bool {
+        let mut lines = groups.lines().filter_map(|line| {
+            let (number, rest) = line.split_once(':')?;
+            let (_, at) = rest.split_once(':')?;
+            Some((number, at))
+        });
+        match self {
+            // Its unified tree, number 0, is none of ours.
+            Self::V1(_) => lines.all(|(number, at)| number == "0" || at == path),
+            Self::V2(_) => lines.any(|(number, at)| number == "0" && at == path),
+        }
+    }
+
+    /// Moves a process into a cgroup, in all trees.
+    pub(super) fn put(&self, pid: u32, path: &str) -> io::Result<()> {
+        match self {
+            Self::V1(trees) => put_in(trees.own(path), pid),
+            Self::V2(tree) => put_in([tree.at(path)], pid),
+        }
+    }
+
+    /// Moves a process of these cgroups (`/proc/PID/cgroup`) into this one, in the trees in which it is in none.
+    pub(super) fn put_homeless(&self, pid: u32, groups: &str, path: &str) -> io::Result<()> {
+        let of_root = groups.lines().filter_map(|line| {
+            let (controllers, at) = line.split_once(':')?.1.split_once(':')?;
+            (at == "/").then_some(controllers)
+        });
+        let names = of_root.flat_map(|controllers| controllers.split(','));
+        match self {
+            Self::V1(trees) => {
+                let roots = names.filter_map(|name| trees.in_tree(name.strip_prefix("name=").unwrap_or(name), path));
+                put_in(roots.collect::<BTreeSet<PathBuf>>(), pid)
+            }
+            Self::V2(tree) => put_in([tree.at(path)], pid),
+        }
+    }
+
     /// Writes values; files a kernel does not have are left out.
     pub(super) fn apply(&self, path: &str, values: &Values) -> Result<(), CgroupError> {
         let files = self.files(path, values);
@@ -177,6 +233,12 @@ impl Hierarchy {
             Self::V2(tree) => tree.usage(path),
         }
     }
+}
+
+/// Moves a process into these cgroups; tries all before reporting the first failure.
+fn put_in(roots: impl IntoIterator<Item = PathBuf>, pid: u32) -> io::Result<()> {
+    let put = |root: PathBuf| fs::write(root.join("cgroup.procs"), pid.to_string());
+    roots.into_iter().map(put).fold(Ok(()), io::Result::and)
 }
 
 /// Reads one number.

@@ -17,7 +17,7 @@ const SHARES_MIN: i64 = 2;
 const SHARES_MAX: i64 = 262_144;
 const QUOTA_MIN_US: i64 = 1000;
 /// No limit, of a quota and of memory.
-const UNLIMITED: i64 = -1;
+pub(super) const UNLIMITED: i64 = -1;
 /// What QoS cgroups get for every huge page size: no limit of their own.
 const HUGEPAGES_UNLIMITED: i64 = 1 << 62;
 

@@ -440,9 +440,10 @@ async fn a_limit_that_the_kernel_rounded_is_not_written_again() {
 }
 
 #[tokio::test]
-async fn what_an_earlier_kubelet_kept_of_memory_goes_with_the_gate() {
+async fn what_an_earlier_kubelet_kept_of_memory_goes_with_its_gate_and_with_its_field() {
     let mount = v2_mount();
     let top = mount.path().join("skiff/kubepods");
+    put(top.join("besteffort/memory.max"), "0\n");
     put(top.join("memory.min"), "4096\n");
     put(top.join("burstable/memory.low"), "4096\n");
     put(top.join("burstable/cpu.weight"), "50\n");
@@ -456,6 +457,11 @@ async fn what_an_earlier_kubelet_kept_of_memory_goes_with_the_gate() {
         read(top.join("burstable/cpu.weight")),
         "50\n",
         "its pods run, and are told later"
+    );
+    assert_eq!(
+        read(top.join("besteffort/memory.max")),
+        "max",
+        "qosReserved is not set any more"
     );
 }
 

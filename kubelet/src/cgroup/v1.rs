@@ -59,6 +59,12 @@ impl Trees {
         trees.map(|tree| tree.join(relative)).collect()
     }
 
+    /// The cgroup's directory in each tree that is written to.
+    pub(super) fn own(&self, path: &str) -> Vec<PathBuf> {
+        let relative = path.trim_start_matches('/');
+        self.trees().into_iter().map(|tree| tree.join(relative)).collect()
+    }
+
     /// The cgroup's directory in the tree of a controller.
     pub(super) fn in_tree(&self, controller: &str, path: &str) -> Option<PathBuf> {
         let tree = self.by_name.get(controller)?;

@@ -27,14 +27,23 @@ impl Tree {
 
     /// Makes each level after its parent has handed down the controllers it has.
     pub(super) fn ensure(&self, path: &str) -> Result<(), CgroupError> {
+        // The runtime makes its containers' cgroups below: they need the controllers too.
+        hand_down(&self.make(path)?)
+    }
+
+    /// The same, but nothing is handed down by the cgroup itself: processes can be in it.
+    pub(super) fn ensure_leaf(&self, path: &str) -> Result<(), CgroupError> {
+        self.make(path).map(drop)
+    }
+
+    fn make(&self, path: &str) -> Result<PathBuf, CgroupError> {
         let mut dir = self.mount.clone();
         for part in path.split('/').filter(|p| !p.is_empty()) {
             hand_down(&dir)?;
             dir.push(part);
             make_dir(&dir)?;
         }
-        // The runtime makes its containers' cgroups below: they need the controllers too.
-        hand_down(&dir)
+        Ok(dir)
     }
 
     /// Makes what the cgroup has of memory now the most it has without being slowed down. No less: it would be looked for what it could give

@@ -28,7 +28,11 @@ pub(super) fn proxy(config: &Config) -> Result<proxy::config::Config, String> {
         ranges.join(",")
     );
     let flags = proxy::flags::parse(std::iter::empty()).map_err(|_| "its own flags are wrong".to_owned())?;
-    proxy::config::resolve(Some(&text), &flags).map_err(|error| chain(&error))
+    let resolved = proxy::config::resolve(Some(&text), &flags).map_err(|error| chain(&error))?;
+    Ok(proxy::config::Config {
+        reserve_node_ports: config.cluster_network.reserve_node_ports.clone(),
+        ..resolved
+    })
 }
 
 /// The responder's settings: the addresses pods are told to ask.

@@ -3,6 +3,7 @@
 mod inert;
 
 use super::gates;
+use client::ordered::CollectOrdered;
 use k8s_openapi::api::core::v1::Taint;
 use serde::Deserialize;
 use serde::de::value::MapDeserializer;
@@ -123,6 +124,8 @@ pub struct KubeletConfiguration {
     pub kube_reserved: Option<BTreeMap<String, String>>,
     pub system_reserved_cgroup: Option<String>,
     pub kube_reserved_cgroup: Option<String>,
+    pub system_cgroups: Option<String>,
+    pub kubelet_cgroups: Option<String>,
     pub memory_throttling_factor: Option<f64>,
     pub memory_reservation_policy: Option<String>,
     pub memory_swap: MemorySwap,
@@ -363,7 +366,7 @@ pub(super) fn decode(tree: &Map<String, Value>) -> Decoded {
             continue;
         }
         // One field at a time, so that one wrong type does not hide the next.
-        let one = [(field.clone(), value.clone())].into_iter().collect();
+        let one = std::iter::once((field.clone(), value.clone())).collect_ordered();
         let (decoded, unknown) = read(one);
         mistakes.extend(unknown.iter().map(|path| format!("unknown field {path:?}")));
         match decoded {

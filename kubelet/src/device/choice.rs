@@ -54,53 +54,67 @@ pub struct TooFew {
     pub available: usize,
 }
 
+impl<'a> Pool<'a> {
+    /// The devices, and whether each is free: both are in the order of names.
+    fn all(self) -> impl Iterator<Item = (&'a String, &'a Device, bool)> {
+        let mut free = self.free.iter().peekable();
+        self.devices.iter().map(move |(id, device)| {
+            while free.next_if(|next| *next < id).is_some() {}
+            (id, device, free.next_if(|next| *next == id).is_some())
+        })
+    }
+}
+
 /// A choice under way.
-struct Choosing {
+struct Choosing<'a> {
     chosen: BTreeSet<String>,
     needed: usize,
     /// On the container's NUMA nodes.
-    aligned: BTreeSet<String>,
+    aligned: Vec<&'a String>,
     /// On others.
-    unaligned: BTreeSet<String>,
+    unaligned: Vec<&'a String>,
     /// On none, or where nodes do not matter.
-    anywhere: BTreeSet<String>,
+    anywhere: Vec<&'a String>,
 }
 
-impl Choosing {
-    fn begin(pool: Pool<'_>, wanted: Wanted<'_>) -> Result<Self, TooFew> {
+impl<'a> Choosing<'a> {
+    fn begin(pool: Pool<'a>, wanted: Wanted<'_>) -> Result<Self, TooFew> {
         let mut choosing = Self {
             chosen: BTreeSet::new(),
             needed: wanted.count,
-            aligned: BTreeSet::new(),
-            unaligned: BTreeSet::new(),
-            anywhere: BTreeSet::new(),
+            aligned: Vec::new(),
+            unaligned: Vec::new(),
+            anywhere: Vec::new(),
         };
         let is_healthy = |id: &&String| pool.devices.get(*id).is_some_and(|device| device.healthy);
         choosing.take(wanted.reuse.iter().filter(is_healthy));
-        let free = pool.free.difference(&choosing.chosen);
-        let free: BTreeSet<String> = free.cloned().collect_ordered();
-        if free.len() < choosing.needed {
+        let again = choosing.chosen.iter().filter(|id| pool.free.contains(*id)).count();
+        let available = pool.free.len() - again;
+        if available < choosing.needed {
             return Err(TooFew {
                 resource: wanted.resource.to_owned(),
                 requested: choosing.needed,
-                available: free.len(),
+                available,
             });
         }
         let near = wanted.near.filter(|_| is_placed(pool.devices));
-        for id in free {
-            let numas = pool.devices.get(&id).map_or(NumaMask::default(), Device::numas);
+        for (id, device, _) in pool.all().filter(|(.., is_free)| *is_free) {
+            if choosing.chosen.contains(id) {
+                continue;
+            }
+            let numas = device.numas();
             let list = match near {
                 None => &mut choosing.anywhere,
                 Some(_) if numas.is_empty() => &mut choosing.anywhere,
                 Some(near) if numas.meets(near) => &mut choosing.aligned,
                 Some(_) => &mut choosing.unaligned,
             };
-            list.insert(id);
+            list.push(id);
         }
         Ok(choosing)
     }
 
-    fn take<'a>(&mut self, ids: impl Iterator<Item = &'a String>) {
+    fn take<'b>(&mut self, ids: impl Iterator<Item = &'b String>) {
         for id in ids {
             if self.needed == 0 {
                 return;
@@ -118,12 +132,12 @@ impl Choosing {
 
     fn take_aligned(&mut self) {
         let aligned = self.aligned.clone();
-        self.take(aligned.iter());
+        self.take(aligned.into_iter());
     }
 
-    fn all(&self) -> BTreeSet<String> {
+    fn all(&self) -> impl Iterator<Item = &'a String> {
         let all = self.aligned.iter().chain(&self.unaligned).chain(&self.anywhere);
-        all.cloned().collect_ordered()
+        all.copied()
     }
 }
 
@@ -133,18 +147,20 @@ impl Choosing {
 /// There are too few.
 pub fn question(pool: Pool<'_>, wanted: Wanted<'_>) -> Result<Option<Question>, TooFew> {
     let mut choosing = Choosing::begin(pool, wanted)?;
-    let of = match choosing.has_choice_near() {
-        true => choosing.aligned.clone(),
-        false => {
-            choosing.take_aligned();
-            choosing.all()
-        }
+    let near = choosing.has_choice_near();
+    if !near {
+        choosing.take_aligned();
+    }
+    if choosing.needed == 0 {
+        return Ok(None);
+    }
+    let mut available: BTreeSet<String> = match near {
+        true => choosing.aligned.iter().copied().cloned().collect_ordered(),
+        false => choosing.all().cloned().collect_ordered(),
     };
     let must = choosing.chosen;
-    Ok((choosing.needed > 0).then(|| Question {
-        available: of.union(&must).cloned().collect_ordered(),
-        must,
-    }))
+    available.extend(must.iter().cloned());
+    Ok(Some(Question { available, must }))
 }
 
 /// The devices a container gets; what the plugin prefers counts where it is available.
@@ -154,15 +170,16 @@ pub fn question(pool: Pool<'_>, wanted: Wanted<'_>) -> Result<Option<Question>, 
 pub fn choose(pool: Pool<'_>, wanted: Wanted<'_>, preferred: &BTreeSet<String>) -> Result<BTreeSet<String>, TooFew> {
     let mut choosing = Choosing::begin(pool, wanted)?;
     if choosing.has_choice_near() {
-        let first: Vec<String> = preferred.intersection(&choosing.aligned).cloned().collect();
-        choosing.take(first.iter());
+        let aligned = choosing.aligned.clone();
+        choosing.take(aligned.into_iter().filter(|id| preferred.contains(*id)));
         choosing.take_aligned();
     } else {
         choosing.take_aligned();
-        let first: Vec<String> = preferred.intersection(&choosing.all()).cloned().collect();
-        choosing.take(first.iter());
+        let mut first: BTreeSet<&String> = BTreeSet::new();
+        first.extend(choosing.all().filter(|id| preferred.contains(*id)));
+        choosing.take(first.into_iter());
         for list in [choosing.unaligned.clone(), choosing.anywhere.clone()] {
-            choosing.take(list.iter());
+            choosing.take(list.into_iter());
         }
     }
     Ok(choosing.chosen)
@@ -175,14 +192,18 @@ pub fn wishes(pool: Pool<'_>, wanted: Wanted<'_>, given: Option<&BTreeSet<String
     }
     if let Some(given) = given {
         return match given.len() == wanted.count {
-            true => hints(pool.devices, given, &BTreeSet::new(), wanted.count, numas),
+            true => {
+                let own = Pool { free: given, ..pool };
+                hints(own, &BTreeSet::new(), wanted.count, numas)
+            }
             false => Wishes::One(Vec::new()),
         };
     }
-    if pool.free.union(wanted.reuse).count() < wanted.count {
+    let again = wanted.reuse.iter().filter(|id| !pool.free.contains(*id)).count();
+    if pool.free.len() + again < wanted.count {
         return Wishes::One(Vec::new());
     }
-    hints(pool.devices, pool.free, wanted.reuse, wanted.count, numas)
+    hints(pool, wanted.reuse, wanted.count, numas)
 }
 
 /// Whether where a resource's devices are matters.
@@ -200,19 +221,13 @@ struct Group {
 
 /// Every set of NUMA nodes with as many free devices and all that are to be used again; preferred are those of no more nodes than an
 /// empty machine would need. Devices are counted by nodes first: a plugin may list many.
-fn hints(
-    devices: &BTreeMap<String, Device>,
-    free: &BTreeSet<String>,
-    reuse: &BTreeSet<String>,
-    count: usize,
-    numas: NumaMask,
-) -> Wishes {
+fn hints(pool: Pool<'_>, reuse: &BTreeSet<String>, count: usize, numas: NumaMask) -> Wishes {
     let mut groups: BTreeMap<NumaMask, Group> = BTreeMap::new();
-    for (id, device) in devices.iter().filter(|(_, device)| device.placed) {
+    for (id, device, is_free) in pool.all().filter(|(_, device, _)| device.placed) {
         let group = groups.entry(device.numas()).or_default();
         group.all += 1;
         // What is to be used again and nobody's at once counts twice upstream: it never is both.
-        group.free += usize::from(free.contains(id) && !reuse.contains(id));
+        group.free += usize::from(is_free && !reuse.contains(id));
         group.again += usize::from(reuse.contains(id));
     }
     let again: usize = groups.values().map(|group| group.again).sum();

@@ -65,7 +65,7 @@ pub struct Plan {
 /// A resource in a trial.
 struct Left {
     devices: Arc<BTreeMap<String, Device>>,
-    free: BTreeSet<String>,
+    free: Arc<BTreeSet<String>>,
 }
 
 /// A trial of giving one pod its devices.
@@ -93,10 +93,7 @@ impl Draft {
         });
         Self {
             left: left.collect_ordered(),
-            state: match plan.asked.is_empty() {
-                true => State::default(),
-                false => state.clone(),
-            },
+            state: state.part_of(&plan.pod, plan.asked.iter().flat_map(|asked| asked.resources.keys())),
             plan,
             numas,
             reuse: Reuse::default(),
@@ -142,7 +139,13 @@ impl Draft {
                         free: &left.free,
                     };
                     let chosen = choice::choose(pool, wanted, &BTreeSet::new())?;
-                    left.free.retain(|id| !chosen.contains(id));
+                    // Nobody looks again after the last one.
+                    if self.plan.asked.last() != Some(asked) {
+                        let free = Arc::make_mut(&mut left.free);
+                        chosen.iter().for_each(|id| {
+                            free.remove(id);
+                        });
+                    }
                     chosen
                 }
             };

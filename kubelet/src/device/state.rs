@@ -58,6 +58,8 @@ pub struct Options {
 #[derive(Clone, Debug, Default)]
 struct Resource {
     devices: Arc<BTreeMap<String, Device>>,
+    /// Those that are healthy and nobody's: kept along, for each new pod is judged by them.
+    free: Arc<BTreeSet<String>>,
     /// What they take, bytes.
     weight: usize,
     /// The connection to its plugin.
@@ -194,11 +196,16 @@ impl State {
         resource.weight = weight(&devices);
         let old = std::mem::replace(&mut resource.devices, Arc::new(devices));
         let new = resource.devices.clone();
-        let given = self.pods.of_resource(name);
+        let pods = &self.pods;
+        let free = new
+            .iter()
+            .filter(|(id, device)| device.healthy && !pods.is_used(name, id));
+        resource.free = Arc::new(free.map(|(id, _)| id.clone()).collect_ordered());
+        let mut given = pods.of_resource(name);
         let is_well = |devices: &BTreeMap<String, Device>, id: &str| devices.get(id).map(|device| device.healthy);
         Some(News {
             capacity: old != new,
-            health: given.iter().any(|id| is_well(&old, id) != is_well(&new, id)),
+            health: given.any(|id| is_well(&old, id) != is_well(&new, id)),
         })
     }
 
@@ -215,6 +222,7 @@ impl State {
         for device in Arc::make_mut(&mut resource.devices).values_mut() {
             device.healthy = false;
         }
+        resource.free = Arc::default();
         true
     }
 
@@ -260,14 +268,37 @@ impl State {
     }
 
     /// A resource's devices, and which of them are healthy and nobody's.
-    pub fn pool(&self, name: &str) -> (Arc<BTreeMap<String, Device>>, BTreeSet<String>) {
-        let Some(resource) = self.resources.get(name) else {
-            return Default::default();
+    pub fn pool(&self, name: &str) -> (Arc<BTreeMap<String, Device>>, Arc<BTreeSet<String>>) {
+        let resource = self.resources.get(name);
+        resource.map_or_else(Default::default, |of| (of.devices.clone(), of.free.clone()))
+    }
+
+    /// What a trial for one pod needs that asks for these resources; what all others have is not among it.
+    pub fn part_of<'a>(&self, pod: &str, names: impl Iterator<Item = &'a String>) -> Self {
+        let known = names.filter_map(|name| Some((name.clone(), self.resources.get(name)?.clone())));
+        Self {
+            resources: known.collect_ordered(),
+            removed: BTreeSet::new(),
+            pods: self.pods.of_pod(pod),
+        }
+    }
+
+    /// Keeps along which devices are free, of those somebody was given or has left.
+    fn touch(&mut self, name: &str, ids: &BTreeSet<String>) {
+        let Some(resource) = self.resources.get_mut(name) else {
+            return;
         };
-        let taken = self.pods.of_resource(name);
-        let healthy = resource.devices.iter().filter(|(_, device)| device.healthy);
-        let free = healthy.map(|(id, _)| id).filter(|id| !taken.contains(id.as_str()));
-        (resource.devices.clone(), free.cloned().collect_ordered())
+        for id in ids {
+            let is_well = resource.devices.get(id).is_some_and(|device| device.healthy);
+            let is_free = is_well && !self.pods.is_used(name, id);
+            if is_free != resource.free.contains(id) {
+                let free = Arc::make_mut(&mut resource.free);
+                match is_free {
+                    true => free.insert(id.clone()),
+                    false => free.remove(id),
+                };
+            }
+        }
     }
 
     /// All resources with a plugin's devices.
@@ -338,21 +369,27 @@ impl State {
         };
         let chosen = choice::choose(pool, claim.wanted, preferred)?;
         let given = Given::reserved(&devices, &chosen);
-        self.pods
-            .insert(claim.pod, claim.container, claim.wanted.resource, given);
+        // Changed in place, where no trial looks at it.
+        drop(free);
+        let name = claim.wanted.resource;
+        let touched = self.pods.insert(claim.pod, claim.container, name, given);
+        self.touch(name, &touched);
         Ok(chosen)
     }
 
     /// The pool of a claim; what an earlier try reserved for it is free.
-    fn pool_for(&self, claim: Claim<'_>) -> (Arc<BTreeMap<String, Device>>, BTreeSet<String>) {
+    fn pool_for(&self, claim: Claim<'_>) -> (Arc<BTreeMap<String, Device>>, Arc<BTreeSet<String>>) {
         let name = claim.wanted.resource;
         let (devices, mut free) = self.pool(name);
         let own = self.pods.reserved(claim.pod, claim.container, name);
+        if own.is_empty() {
+            return (devices, free);
+        }
         // What is also another's of the pod, to be used again, is not.
         let others = self.pods.of_others(claim.pod, claim.container, name);
         for id in own.into_iter().filter(|id| !others.contains(id)) {
             if devices.get(&id).is_some_and(|device| device.healthy) {
-                free.insert(id);
+                Arc::make_mut(&mut free).insert(id);
             }
         }
         (devices, free)
@@ -365,11 +402,18 @@ impl State {
 
     /// Takes back what was reserved and not answered.
     pub fn unreserve(&mut self, pod: &str, container: &str, resource: &str) {
-        self.pods.unreserve(pod, container, resource);
+        let left = self.pods.unreserve(pod, container, resource);
+        self.touch(resource, &left);
     }
 
     /// Takes back what pods have that are not `kept`, by UID; tells whether there was anything.
     pub fn retain(&mut self, kept: impl Fn(&str) -> bool) -> bool {
-        self.pods.retain(kept)
+        let Some(left) = self.pods.retain(kept) else {
+            return false;
+        };
+        for (resource, ids) in left {
+            self.touch(&resource, &ids);
+        }
+        true
     }
 }

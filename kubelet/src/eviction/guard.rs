@@ -9,7 +9,7 @@ use super::message;
 use super::pressure::{self, LOOK_MIN, Remembered, Signals};
 use super::rank::{self, Candidate, PodUse};
 use super::reclaim::Reclaim;
-use super::sight::Sight;
+use super::sight::{DISKS_DEADLINE, Sight};
 use super::stall::Stalls;
 use super::threshold::{Condition, Disks, Rules, Signal, Starved, Threshold};
 use super::{GRACE_SECONDS, Killer};
@@ -24,6 +24,7 @@ use crate::pod_object;
 use crate::reason;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -39,6 +40,10 @@ const FORCE: Duration = Duration::from_secs(2);
 const RESTRAIN_MAX: Duration = Duration::from_secs(1);
 /// How long freeing what nobody uses may take before a pod goes all the same.
 const RECLAIM_MAX: Duration = Duration::from_secs(120);
+/// How long the disks may take to tell what that gave: they may just be giving it. Since when they do not tell, until a pod goes all the
+/// same.
+const FREED_DEADLINE: Duration = Duration::from_secs(10);
+const BLIND_MAX: Duration = Duration::from_secs(60);
 
 /// For how long after the start a pod does not go for a disk where images may, once the pods that are here have been delivered.
 const IMAGES_PATIENCE: Duration = Duration::from_secs(60);
@@ -67,6 +72,11 @@ pub struct Guard {
     memory: Signals,
     waiting: Option<Waiting>,
     grip: Grip,
+    /// What frees disks now, dead containers or images or both: it goes on though nobody waits for it.
+    freeing: JoinSet<()>,
+    freed: (bool, bool),
+    /// Since when it is not known what freeing gave.
+    blind: Option<Instant>,
 }
 
 impl Guard {
@@ -84,6 +94,9 @@ impl Guard {
             memory: Signals::new(),
             waiting: None,
             grip: Grip::default(),
+            freeing: JoinSet::new(),
+            freed: (false, false),
+            blind: None,
         }
     }
 
@@ -133,7 +146,7 @@ impl Guard {
             if Instant::now() >= until {
                 return;
             }
-            self.memory = self.sight.memory().await;
+            self.memory = self.sight.memory().look().await;
             self.grip.follow(pressure::least_above(&thresholds, &self.memory));
             if pressure::is_news(&thresholds, &self.memory, &self.remembered) {
                 return;
@@ -146,7 +159,7 @@ impl Guard {
         self.force().await;
         let pods = self.parts.pods.list();
         self.killer.forget_gone(&pods);
-        let signals = self.sight.signals().await;
+        let signals = self.sight.signals(DISKS_DEADLINE).await;
         let seen = Instant::now();
         let thresholds = self.thresholds();
         let elapsed = self.begun.elapsed();
@@ -169,10 +182,15 @@ impl Guard {
             next = next.min(self.begun + wake);
         }
         self.stop_waiting();
+        let of_disk = |threshold: &Threshold| threshold.signal.condition() == Condition::Disk;
+        let is_of_disk = verdict.due.iter().any(of_disk);
+        if signals.contains_key(&Signal::NodeFsAvailable) && !is_of_disk {
+            // Enough was freed, or is free by itself: what comes next is of another time.
+            self.blind = None;
+        }
         if self.sight.disks().is_none() {
             // Whose files are on the disk that runs short is not known either.
-            let of_disk = |threshold: &Threshold| threshold.signal.condition() == Condition::Disk;
-            if verdict.due.iter().any(of_disk) {
+            if is_of_disk {
                 tracing::warn!("the runtime does not tell where images are: nothing is done about disks");
             }
             verdict.due.retain(|threshold| !of_disk(threshold));
@@ -180,7 +198,13 @@ impl Guard {
         if let Some(threshold) = verdict.due.first()
             && self.may_end(threshold)
         {
-            self.act(threshold, &verdict.due, &signals, seen).await;
+            let falls = self.memory_falls(threshold, &thresholds, &signals);
+            let act = self.act(threshold, &verdict.due, &signals, seen);
+            tokio::select! {
+                biased;
+                () = act => {}
+                () = falls => return Instant::now(),
+            }
         }
         if let Some(waiting) = &self.waiting {
             next = next.min(Instant::now() + CLEANUP_LOOK);
@@ -219,6 +243,26 @@ impl Guard {
         !self.waiting.as_ref().is_some_and(in_the_way)
     }
 
+    /// Waits until memory runs short while something is done about a threshold: of disks that may take minutes, which memory may not have.
+    /// What is done about memory goes on to its end.
+    fn memory_falls(
+        &self,
+        acted_on: &Threshold,
+        thresholds: &[Threshold],
+        signals: &Signals,
+    ) -> impl Future<Output = ()> + use<> {
+        let of_memory = acted_on.signal.starved() == Starved::Memory;
+        let (memory, thresholds) = (self.sight.memory().clone(), thresholds.to_vec());
+        let (signals, remembered) = (signals.clone(), self.remembered.clone());
+        async move {
+            if of_memory {
+                return std::future::pending().await;
+            }
+            memory.falls(&thresholds, signals, &remembered).await;
+            tracing::info!("memory runs short: what is done about disks waits");
+        }
+    }
+
     /// Frees what nobody uses; if that is not enough, ends the pod that is first.
     async fn act(&mut self, threshold: &Threshold, due: &[Threshold], signals: &Signals, seen: Instant) {
         let starved = threshold.signal.starved();
@@ -228,13 +272,8 @@ impl Guard {
         let disks = self.sight.disks().unwrap_or_default();
         let (containers, images) = freed(threshold.signal, disks);
         let withheld = images && !self.reclaim.may_delete_images();
-        if self.free(containers, images && !withheld).await {
-            let left = self.sight.signals().await;
-            let reading = left.get(&threshold.signal);
-            if reading.is_some_and(|reading| !pressure::is_met(threshold, *reading, true)) {
-                tracing::info!(resource = starved.as_str(), "enough was freed without ending a pod");
-                return;
-            }
+        if self.free(containers, images && !withheld).await && self.is_enough(threshold).await {
+            return;
         }
         if withheld && self.begun.elapsed() < IMAGES_PATIENCE {
             tracing::info!("it is not known yet which images are needed: no pod goes before those that are not");
@@ -333,20 +372,54 @@ impl Guard {
         pods
     }
 
-    /// Frees what nobody uses on the file system that runs short; whether there was anything to try.
-    async fn free(&self, containers: bool, images: bool) -> bool {
-        let free = async {
-            if containers && let Err(error) = self.reclaim.delete_all_unused_containers().await {
-                tracing::warn!(%error, "dead containers are not removed");
-            }
-            if images && let Err(error) = self.reclaim.delete_unused_images().await {
-                tracing::warn!(%error, "unused images are not removed");
+    /// Frees what nobody uses on the file system that runs short; whether there was anything to try. What is being freed already is waited
+    /// for: begun anew each time that memory comes first, an image that takes long would never go.
+    async fn free(&mut self, containers: bool, images: bool) -> bool {
+        let wanted = (containers, images);
+        if wanted == (false, false) {
+            return false;
+        }
+        // What ended while nobody waited for it was of another time.
+        while self.freeing.try_join_next().is_some() {}
+        let freeing = async {
+            let begun = !self.freeing.is_empty() && self.freed == wanted;
+            while self.freeing.join_next().await.is_some() {}
+            if !begun {
+                self.freed = wanted;
+                self.freeing.spawn(free(self.reclaim.clone(), wanted));
+                while self.freeing.join_next().await.is_some() {}
             }
         };
-        if tokio::time::timeout(RECLAIM_MAX, free).await.is_err() {
+        if tokio::time::timeout(RECLAIM_MAX, freeing).await.is_err() {
             tracing::warn!("removing what nobody uses takes too long, a pod goes meanwhile");
         }
-        containers || images
+        true
+    }
+
+    /// Whether no pod has to go after something was freed: it was enough, or is not known yet.
+    async fn is_enough(&mut self, threshold: &Threshold) -> bool {
+        let resource = threshold.signal.starved().as_str();
+        let left = self.sight.signals(FREED_DEADLINE).await;
+        let Some(reading) = left.get(&threshold.signal) else {
+            let since = *self.blind.get_or_insert_with(Instant::now);
+            tracing::warn!(resource, "what is left after freeing cannot be read");
+            return since.elapsed() < BLIND_MAX;
+        };
+        self.blind = None;
+        let enough = !pressure::is_met(threshold, *reading, true);
+        if enough {
+            tracing::info!(resource, "enough was freed without ending a pod");
+        }
+        enough
+    }
+}
+
+async fn free(reclaim: Arc<dyn Reclaim>, (containers, images): (bool, bool)) {
+    if containers && let Err(error) = reclaim.delete_all_unused_containers().await {
+        tracing::warn!(%error, "dead containers are not removed");
+    }
+    if images && let Err(error) = reclaim.delete_unused_images().await {
+        tracing::warn!(%error, "unused images are not removed");
     }
 }
 

@@ -43,7 +43,7 @@ pub(super) struct Paths {
 /// Counts files.
 pub(super) struct Measurer {
     parts: Arc<Parts>,
-    looks: FileWork,
+    pub(super) looks: FileWork,
     pub(super) counts: FileWork,
 }
 

@@ -143,13 +143,26 @@ fn above(thresholds: &[Threshold], signals: &Signals) -> impl Iterator<Item = i6
 
 /// Whether memory has fallen below a threshold of which nothing is remembered: it is time to look at everything.
 pub(super) fn is_news(thresholds: &[Threshold], signals: &Signals, remembered: &Remembered) -> bool {
-    let mut placed = thresholds.iter().enumerate();
-    placed.any(|(place, threshold)| {
+    news(thresholds, signals, remembered).next().is_some()
+}
+
+/// Whether one of these is hard, so that something is to be done at once.
+pub(super) fn is_urgent_news(thresholds: &[Threshold], signals: &Signals, remembered: &Remembered) -> bool {
+    news(thresholds, signals, remembered).any(Threshold::is_hard)
+}
+
+fn news<'a>(
+    thresholds: &'a [Threshold],
+    signals: &'a Signals,
+    remembered: &'a Remembered,
+) -> impl Iterator<Item = &'a Threshold> {
+    let placed = thresholds.iter().enumerate().filter(|(place, threshold)| {
         let met = signals
             .get(&threshold.signal)
             .is_some_and(|reading| is_met(threshold, *reading, false));
-        met && !remembered.since.contains_key(&place)
-    })
+        met && !remembered.since.contains_key(place)
+    });
+    placed.map(|(_, threshold)| threshold)
 }
 
 /// The grace of a pod that goes for a threshold, seconds; nothing for its own.

@@ -3,9 +3,10 @@
 
 use super::decide::is_on_disk;
 use super::measure::{Measurer, Places};
-use super::pressure::{Reading, Signals};
+use super::pressure::{self, Reading, Remembered, Signals};
 use super::rank::{self, ContainerUse, PodUse};
-use super::threshold::{Disks, Signal, Starved};
+use super::threshold::{Disks, Signal, Starved, Threshold};
+use crate::host::FileWork;
 use crate::host::load;
 use crate::host::machine::{self, Disk, Roots};
 use crate::host::usage::TreeUsage;
@@ -26,41 +27,24 @@ const LAYERS_DEADLINE: Duration = Duration::from_secs(10);
 /// For how long each pod's files are counted at first, and all pods' together.
 const GLANCE: Duration = Duration::from_millis(200);
 const COUNTS_DEADLINE: Duration = Duration::from_secs(30);
+/// How long the file systems may take to tell what is left of them: what memory lacks is looked at after them.
+pub(super) const DISKS_DEADLINE: Duration = Duration::from_secs(2);
 /// How often it is asked where images are until that is known.
 const PLACES_RETRY: Duration = Duration::from_secs(10);
 
-/// Looks at the node.
-pub(super) struct Sight {
+/// Looks at memory alone: cheap, and while something else is looked at or done. Clones share what hangs.
+#[derive(Clone)]
+pub(super) struct MemorySight {
     parts: Arc<Parts>,
     roots: Roots,
-    measurer: Measurer,
-    places: Option<Places>,
-    asked: Option<Instant>,
-    /// What containers had in their layers, bytes and inodes, when the runtime last told; of pods that may have to go.
-    layers: BTreeMap<PodUid, BTreeMap<String, (u64, u64)>>,
+    looks: FileWork,
 }
 
-impl Sight {
-    pub(super) fn new(parts: Arc<Parts>, roots: Roots) -> Self {
-        Self {
-            measurer: Measurer::new(parts.clone(), COUNTS_DEADLINE),
-            parts,
-            roots,
-            places: None,
-            asked: None,
-            layers: BTreeMap::new(),
-        }
-    }
-
-    /// Which file systems are one, once that is known.
-    pub(super) fn disks(&self) -> Option<Disks> {
-        self.places.as_ref().map(|places| places.disks)
-    }
-
-    /// What is left of memory: the look that is cheap.
-    pub(super) async fn memory(&self) -> Signals {
+impl MemorySight {
+    /// What is left of it.
+    pub(super) async fn look(&self) -> Signals {
         let roots = self.roots.clone();
-        let read = self.measurer.look("memory", move || load::memory(&roots)).await;
+        let read = self.looks.run("memory", move || load::memory(&roots)).await;
         let mut signals = Signals::new();
         if let Ok(Some((capacity, working_set))) = read {
             signals.insert(Signal::MemoryAvailable, left(capacity, working_set));
@@ -74,10 +58,61 @@ impl Sight {
         signals
     }
 
-    /// What is left of everything.
-    pub(super) async fn signals(&mut self) -> Signals {
+    /// Waits until it falls below a hard threshold of which nothing is `remembered`; `signals` are of the look before. A soft one has its
+    /// grace, which is counted with the next look at everything.
+    pub(super) async fn falls(self, thresholds: &[Threshold], mut signals: Signals, remembered: &Remembered) {
+        while !pressure::is_urgent_news(thresholds, &signals, remembered) {
+            tokio::time::sleep(pressure::next_look(thresholds, &signals)).await;
+            signals = self.look().await;
+        }
+    }
+}
+
+/// Looks at the node.
+pub(super) struct Sight {
+    parts: Arc<Parts>,
+    roots: Roots,
+    memory: MemorySight,
+    measurer: Measurer,
+    places: Option<Places>,
+    asked: Option<Instant>,
+    /// What containers had in their layers, bytes and inodes, when the runtime last told; of pods that may have to go.
+    layers: BTreeMap<PodUid, BTreeMap<String, (u64, u64)>>,
+}
+
+impl Sight {
+    pub(super) fn new(parts: Arc<Parts>, roots: Roots) -> Self {
+        let measurer = Measurer::new(parts.clone(), COUNTS_DEADLINE);
+        let memory = MemorySight {
+            parts: parts.clone(),
+            roots: roots.clone(),
+            looks: measurer.looks.clone(),
+        };
+        Self {
+            parts,
+            roots,
+            memory,
+            measurer,
+            places: None,
+            asked: None,
+            layers: BTreeMap::new(),
+        }
+    }
+
+    /// Which file systems are one, once that is known.
+    pub(super) fn disks(&self) -> Option<Disks> {
+        self.places.as_ref().map(|places| places.disks)
+    }
+
+    /// Who looks at memory alone.
+    pub(super) fn memory(&self) -> &MemorySight {
+        &self.memory
+    }
+
+    /// What is left of everything; of disks, if they tell in time.
+    pub(super) async fn signals(&mut self, disks: Duration) -> Signals {
         self.find_places().await;
-        let mut signals = self.memory().await;
+        let mut signals = self.memory.look().await;
         let (roots, root) = (self.roots.clone(), self.parts.context.root_dir.clone());
         let places = self.places.clone();
         let read = self.measurer.look("disks", move || {
@@ -87,7 +122,9 @@ impl Sight {
             });
             (machine::disk(&root), images, load::tasks(&roots))
         });
-        let Ok((node, images, tasks)) = read.await else {
+        // A disk that hangs is no reason not to look at memory.
+        let read = tokio::time::timeout(disks, read).await;
+        let Ok(Ok((node, images, tasks))) = read else {
             tracing::warn!("the node's file systems cannot be looked at");
             return signals;
         };

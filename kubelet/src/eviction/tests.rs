@@ -368,6 +368,57 @@ async fn a_critical_pod_without_room_takes_the_place_of_as_few_as_can_be() {
     kubelet.kill().await;
 }
 
+/// A pod that takes an hour to end.
+fn slow(bench: &Bench, cpu: &str) -> Pod {
+    bench.runtime.add_image("stubborn:latest");
+    bench.runtime.script_image("stubborn:latest", Behaviour::default());
+    let mut pod = plain("slow", cpu);
+    let spec = pod.spec.as_mut().expect("spec");
+    spec.termination_grace_period_seconds = Some(3600);
+    spec.containers[0].image = Some("stubborn:latest".into());
+    pod
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_critical_pod_waits_for_those_deleted_ones_alone_whose_room_it_needs() {
+    let bench = one_cpu();
+    let kubelet = bench.start();
+    bench.api.create(&slow(&bench, "100m"));
+    bench.api.create(&plain("quick", "800m"));
+    bench
+        .until("ready", |b| is_ready(b, "slow") && is_ready(b, "quick"))
+        .await;
+    bench.api.remove("slow");
+    bench.api.remove("quick");
+    bench.api.create(&critical("vip", "800m"));
+    let waiting = "waiting up to 45s for pods that end: quick_ns";
+    let told = |b: &Bench| b.api.events().iter().any(|(_, text)| text.contains(waiting));
+    bench.until("told", told).await;
+    bench.until("the critical pod runs", |b| is_ready(b, "vip")).await;
+    assert_eq!((bench.running("slow"), bench.running("quick")), (1, 0));
+    assert_eq!(count(&bench, "Preempting"), 0);
+    kubelet.kill().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_critical_pod_starts_as_soon_as_there_is_room_whoever_left_it() {
+    let bench = one_cpu();
+    let kubelet = bench.start();
+    bench.api.create(&slow(&bench, "800m"));
+    let mut other = plain("other", "200m");
+    other.spec.as_mut().expect("spec").priority = Some(2_000_000_000);
+    bench.api.create(&other);
+    bench
+        .until("ready", |b| is_ready(b, "slow") && is_ready(b, "other"))
+        .await;
+    bench.api.create(&critical("vip", "200m"));
+    bench.until("being ended", |b| count(b, "Preempting") == 1).await;
+    bench.api.delete("other", 1, bench.clock.now());
+    bench.until("the critical pod runs", |b| is_ready(b, "vip")).await;
+    assert_eq!(bench.running("slow"), 1);
+    kubelet.kill().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn nobody_goes_for_a_critical_pod_that_would_not_fit_or_is_refused_anyway() {
     let bench = one_cpu();

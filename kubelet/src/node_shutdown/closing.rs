@@ -82,6 +82,8 @@ impl Shutdown {
     /// Watches for shutdowns until the kubelet itself ends; without periods there is nothing to watch for.
     pub async fn run(mut self, stop: CancellationToken) {
         if self.periods.is_empty() {
+            // An earlier kubelet may have had some.
+            self.parts.logind.release();
             return;
         }
         self.read_record().await;

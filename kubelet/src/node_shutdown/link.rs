@@ -36,17 +36,23 @@ pub(super) enum Told {
     Preparing(bool),
 }
 
-/// The lock, while it is held.
-#[derive(Default)]
-struct Held(Mutex<Option<Lock>>);
+/// The lock, while it is held: by this kubelet, and for the next one, should this one die.
+struct Held {
+    lock: Mutex<Option<Lock>>,
+    logind: Arc<dyn Logind>,
+}
 
 impl Held {
     fn put(&self, lock: Option<Lock>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = lock;
+        match &lock {
+            Some(lock) => self.logind.keep(lock),
+            None => self.logind.release(),
+        }
+        *self.lock.lock().unwrap_or_else(PoisonError::into_inner) = lock;
     }
 
     fn is_some(&self) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+        self.lock.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 }
 
@@ -75,11 +81,14 @@ impl Link {
         seed: u64,
     ) -> Self {
         Self {
+            held: Arc::new(Held {
+                lock: Mutex::default(),
+                logind: logind.clone(),
+            }),
             logind,
             need,
             told,
             wanted,
-            held: Arc::default(),
             waits: Backoff::new(AGAIN, AGAIN_MAX, seed),
             raised: None,
             complained: None,

@@ -2,6 +2,7 @@
 //!
 //! The seam of this part: the real one is [`SystemBus`], tests have one that follows a script. Nothing here decides.
 
+use super::kept::Kept;
 use crate::dbus::bus::{Bus, BusError, DEADLINE};
 use crate::dbus::message::{Call, Target, Value};
 use async_trait::async_trait;
@@ -74,6 +75,10 @@ pub type Lock = OwnedFd;
 pub trait Logind: Debug + Send + Sync + 'static {
     /// Begins a conversation: from then on no shutdown is missed.
     async fn connect(&self) -> Result<Box<dyn Session>, LogindError>;
+    /// Has this lock held also while no kubelet runs, in place of one before.
+    fn keep(&self, lock: &Lock);
+    /// Has none held any more, nor one of an earlier kubelet's.
+    fn release(&self);
 }
 
 /// A conversation with logind. After an error it is of no use any more.
@@ -99,6 +104,7 @@ pub struct SystemBus {
     socket: PathBuf,
     deadline: Duration,
     settings: PathBuf,
+    kept: Kept,
 }
 
 impl SystemBus {
@@ -108,7 +114,15 @@ impl SystemBus {
             socket: socket.into(),
             deadline: DEADLINE,
             settings: settings.into(),
+            kept: Kept::default(),
         }
+    }
+
+    /// The same, with locks that systemd holds beyond this process' end. To be asked for once.
+    #[must_use]
+    pub fn kept_by_systemd(self) -> Self {
+        let kept = Kept::by_systemd();
+        Self { kept, ..self }
     }
 
     /// The same for a test on a machine that may be busy.
@@ -129,6 +143,14 @@ impl Logind for SystemBus {
         bus.subscribe(owner.clone(), MANAGER, PREPARE).await?;
         let settings = self.settings.clone();
         Ok(Box::new(Conversation { bus, owner, settings }))
+    }
+
+    fn keep(&self, lock: &Lock) {
+        self.kept.put(lock);
+    }
+
+    fn release(&self) {
+        self.kept.release();
     }
 }
 

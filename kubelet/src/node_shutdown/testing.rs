@@ -5,7 +5,7 @@ use crate::dbus::bus::BusError;
 use async_trait::async_trait;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io::PipeReader;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -27,6 +27,8 @@ struct State {
     is_stubborn: bool,
     raised: Vec<Duration>,
     locks: Vec<PipeReader>,
+    /// What is held while no kubelet runs.
+    kept: Option<OwnedFd>,
 }
 
 impl FakeLogind {
@@ -37,6 +39,7 @@ impl FakeLogind {
             is_stubborn: false,
             raised: Vec::new(),
             locks: Vec::new(),
+            kept: None,
         };
         Self {
             state: Arc::new(Mutex::new(state)),
@@ -114,6 +117,14 @@ impl Logind for FakeLogind {
             preparing: self.preparing.subscribe(),
             life,
         }))
+    }
+
+    fn keep(&self, lock: &Lock) {
+        self.state().kept = Some(lock.try_clone().expect("another descriptor"));
+    }
+
+    fn release(&self) {
+        self.state().kept = None;
     }
 }
 

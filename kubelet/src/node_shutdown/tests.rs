@@ -223,6 +223,7 @@ async fn a_kubelet_that_comes_in_the_middle_goes_on_with_what_is_left() {
     bench.until("being stopped", stopping).await;
     first.kill().await;
     tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(bench.logind.locks(), (1, 1), "the machine waits for the next kubelet");
     bench.api.create(&simple("new", "slow", 0));
     let second = bench.start();
     bench.until("low ended", |b| terminated(b, "low").is_some()).await;
@@ -240,6 +241,7 @@ async fn a_kubelet_that_comes_in_the_middle_goes_on_with_what_is_left() {
     assert_eq!(told(&bench, BEGUN), 1);
     let ended = || record::Record::read(&bench.root_dir().join(record::FILE_NAME)).is_ok_and(|r| r.end_time.is_some());
     bench.until("the end on disk", |_| ended()).await;
+    bench.until("the machine may go down", is_released).await;
     second.kill().await;
     // The machine is up again: what had ended stays so, and whoever is new is let in.
     bench.runtime.reboot();
@@ -413,13 +415,19 @@ async fn a_pod_of_a_file_runs_again_once_a_shutdown_is_taken_back() {
 #[tokio::test(start_paused = true)]
 async fn without_periods_nobody_asks_logind() {
     let mut bench = bench();
+    let before = bench.start();
+    bench.until("locked", |b| b.logind.locks() == (1, 1)).await;
+    before.kill().await;
     bench.shutdown = Periods::default();
     let kubelet = bench.start();
+    bench
+        .until("what the kubelet before left is let go of", is_released)
+        .await;
     bench.api.create(&simple("p", "slow", 0));
     bench.until("ready", |b| is_running(b, "p")).await;
     bench.logind.prepare(true);
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert!(is_running(&bench, "p"));
-    assert_eq!((phase(&kubelet), bench.logind.locks()), (Phase::Up, (0, 0)));
+    assert_eq!((phase(&kubelet), bench.logind.locks()), (Phase::Up, (1, 0)));
     kubelet.kill().await;
 }

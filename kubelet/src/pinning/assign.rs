@@ -64,7 +64,9 @@ fn packed(topology: &Topology, free: &CpuSet, wanted: usize, manner: Manner) -> 
     if manner.by_cache {
         taking.by_cache();
     }
-    if !manner.spread {
+    // Fewer than any core has are taken one by one: no core is needed whole.
+    let is_core = |core: &Group| core.cpus.len() <= taking.needed;
+    if !manner.spread && topology.cores.iter().any(is_core) {
         taking.whole(Taking::cores);
     }
     taking.single(manner.spread);
@@ -113,7 +115,8 @@ impl<'a> Taking<'a> {
     /// The groups of a level that have something free inside of these, one of these after the other.
     fn inside(&self, outer: &[&Group], level: &'a [Group]) -> Vec<&'a Group> {
         let of = |outer: &&Group| {
-            let own = level.iter().filter(|group| group.cpus.meets(&outer.cpus, &self.free));
+            let free = self.free.intersection(&outer.cpus);
+            let own = level.iter().filter(|group| group.cpus.shared(&free) > 0);
             self.fullest(own)
         };
         outer.iter().flat_map(of).collect()

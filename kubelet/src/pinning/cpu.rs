@@ -461,7 +461,7 @@ impl Assignments {
         exclusive.retain(|pod, containers| {
             let stays = kept(pod);
             if !stays {
-                *shared = containers.values().fold(shared.clone(), |all, cpus| all.union(cpus));
+                containers.values().for_each(|cpus| shared.absorb(cpus));
             }
             stays
         });
@@ -482,6 +482,8 @@ impl Assignments {
     /// All CPUs that somebody has alone.
     pub fn taken(&self) -> CpuSet {
         let all = self.exclusive.values().flat_map(BTreeMap::values);
-        all.fold(CpuSet::default(), |taken, cpus| taken.union(cpus))
+        let mut taken = CpuSet::default();
+        all.for_each(|cpus| taken.absorb(cpus));
+        taken
     }
 }

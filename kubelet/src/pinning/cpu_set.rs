@@ -104,6 +104,16 @@ impl CpuSet {
         Self { words }
     }
 
+    /// Puts all of another in.
+    pub fn absorb(&mut self, other: &Self) {
+        if self.words.len() < other.words.len() {
+            self.words.resize(other.words.len(), 0);
+        }
+        for (word, more) in self.words.iter_mut().zip(&other.words) {
+            *word |= more;
+        }
+    }
+
     /// Those that are in both.
     pub fn intersection(&self, other: &Self) -> Self {
         Self::of_words(self.words.iter().zip(&other.words).map(|(a, b)| a & b))
@@ -230,6 +240,9 @@ mod tests {
             let set = |of: &BTreeSet<u32>| of.iter().copied().collect::<CpuSet>();
             let (x, y) = (set(&a), set(&b));
             prop_assert_eq!(x.union(&y), set(&a.union(&b).copied().collect()));
+            let mut all = x.clone();
+            all.absorb(&y);
+            prop_assert_eq!(all, x.union(&y));
             prop_assert_eq!(x.intersection(&y), set(&a.intersection(&b).copied().collect()));
             prop_assert_eq!(x.difference(&y), set(&a.difference(&b).copied().collect()));
             prop_assert_eq!(x.shared(&y), a.intersection(&b).count());

@@ -1,8 +1,6 @@
 //! Which NUMA nodes a container could be on, told by everybody who gives it something, and the one answer to all of them
 //! (upstream's topology manager, KEP-693). Pure.
 
-use client::ordered::Arrange;
-
 #[cfg(test)]
 mod tests;
 
@@ -47,15 +45,21 @@ impl NumaMask {
         self.0 & other.0 != 0
     }
 
-    /// Every set of some of these nodes, small ones first. As many as two to the power of the nodes, so these must be few.
+    /// Every set of some of these nodes, which come in ascending order; small ones first. As many as two to the power of the nodes, so these must be few.
     pub fn subsets(ids: impl IntoIterator<Item = u32>) -> Vec<Self> {
-        let ids: Vec<u32> = ids.into_iter().take(NODES_MAX).collect();
-        let of = |bits: u32| {
-            let chosen = ids.iter().enumerate().filter(|(index, _)| bits & (1 << index) != 0);
-            Self::of(chosen.map(|(_, id)| *id))
-        };
-        let mut all: Vec<Self> = (1..1_u32 << ids.len()).map(of).collect();
-        all.arrange_by_key(|mask| (mask.len(), *mask));
+        let ids: Vec<Self> = ids.into_iter().take(NODES_MAX).map(|id| Self::of([id])).collect();
+        let mut all = Vec::with_capacity((1 << ids.len()) - 1);
+        for size in 1..=ids.len() {
+            let mut bits = (1_u32 << size) - 1;
+            while bits >> ids.len() == 0 {
+                let chosen = ids.iter().enumerate().filter(|(index, _)| bits & (1 << index) != 0);
+                all.push(chosen.fold(Self(0), |all, (_, id)| Self(all.0 | id.0)));
+                // The next larger number with as many bits.
+                let lowest = bits & bits.wrapping_neg();
+                let next = bits + lowest;
+                bits = next | (((bits ^ next) / lowest) >> 2);
+            }
+        }
         all
     }
 }

@@ -196,9 +196,11 @@ impl Static {
         blocks
     }
 
-    /// Begins to give a pod what it asks for; nobody has it before that is committed.
-    pub fn draft(&self, held: &Assignments, pod: &str) -> Draft {
-        Draft::new(self.tables(held), held.0.get(pod).cloned().unwrap_or_default())
+    /// Begins to give a pod what it asks for; nobody has it before that is committed. From tables that were kept along, which are made
+    /// where there are none.
+    pub fn draft(&self, tables: &mut Option<Tables>, held: &Assignments, pod: &str) -> Draft {
+        let tables = tables.get_or_insert_with(|| self.tables(held)).clone();
+        Draft::new(tables, held.0.get(pod).cloned().unwrap_or_default())
     }
 }
 
@@ -210,11 +212,31 @@ impl Assignments {
         }
     }
 
-    /// Takes back what pods have that are not `kept`; tells whether there was anything.
-    pub fn retain(&mut self, kept: impl Fn(&str) -> bool) -> bool {
-        let before = self.0.len();
-        self.0.retain(|pod, _| kept(pod));
-        self.0.len() < before
+    /// [`Assignments::commit`], with the tables kept along.
+    pub fn commit_with(&mut self, tables: &mut Option<Tables>, pod: &str, given: BTreeMap<String, Vec<Block>>) {
+        let is_new = !self.0.contains_key(pod);
+        let kept = tables.take().filter(|_| is_new || given.is_empty());
+        *tables = kept.map(|mut kept| {
+            for block in given.values().flatten() {
+                kept.take(block);
+            }
+            kept
+        });
+        self.commit(pod, given);
+    }
+
+    /// Takes back what pods have that are not `kept`, with the tables kept along; tells whether there was anything.
+    pub fn retain(&mut self, tables: &mut Option<Tables>, kept: impl Fn(&str) -> bool) -> bool {
+        let gone: Vec<String> = self.0.keys().filter(|pod| !kept(pod)).cloned().collect();
+        for pod in &gone {
+            let blocks = self.0.remove(pod).into_iter().flat_map(BTreeMap::into_values).flatten();
+            for block in blocks {
+                if tables.as_mut().is_some_and(|tables| !tables.take_back(&block)) {
+                    *tables = None;
+                }
+            }
+        }
+        !gone.is_empty()
     }
 
     /// What a container has.

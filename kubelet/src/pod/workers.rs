@@ -14,6 +14,7 @@ mod shares;
 mod shutdown;
 #[cfg(test)]
 mod tests;
+mod waiting;
 
 use super::state::Cause;
 use super::worker::{Desired, Exit, Kill, Shared, Worker};
@@ -44,6 +45,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::Instant;
+use waiting::Doubt;
 
 /// The grace of a pod no source knows, seconds (kubelet contract §4.2).
 const ORPHAN_GRACE_SECONDS: i64 = 1;
@@ -52,8 +54,6 @@ const ORPHAN_RETRY: Duration = Duration::from_secs(1);
 /// How long until leftovers that could not be released are tried again, and the name that wait has among those of pods.
 const LEFTOVERS_RETRY: Duration = Duration::from_secs(10);
 const LEFTOVERS: &str = "leftovers of earlier pods";
-/// How long a look at the node's object may take before a pod is refused by what is known of it.
-const SECOND_LOOK: Duration = Duration::from_secs(10);
 /// How long a worker that panicked is left alone before it is started again.
 const PANIC_PAUSE: Duration = Duration::from_secs(10);
 
@@ -85,19 +85,17 @@ pub struct Workers {
     /// Pods that the node's labels or taints refused when they were judged for the first time: what is known of the node may
     /// be older than what the scheduler has seen.
     doubted: BTreeMap<PodUid, Doubt>,
+    /// New pods that wait for deleted ones to end, and until when.
+    waiting: BTreeMap<PodUid, Instant>,
+    /// Until when those of them wait at most that lack what others have alone.
+    held_up: BTreeMap<PodUid, Instant>,
+    /// When those they wait for have ended, unless they hang.
+    ends: BTreeMap<PodUid, Instant>,
     shares: shares::Shares,
     resizes: resize::Resizes,
     giving: Giving,
     /// Since when pods that have no worker yet are known.
     seen: BTreeMap<PodUid, Instant>,
-}
-
-/// Why a pod that would be refused is not yet.
-struct Doubt {
-    /// The look at the node's object that was asked for.
-    look: u64,
-    /// When nobody waits for it any more.
-    until: Instant,
 }
 
 struct Live {
@@ -131,6 +129,9 @@ impl Workers {
             unseen: BTreeSet::new(),
             leftovers,
             doubted: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            held_up: BTreeMap::new(),
+            ends: BTreeMap::new(),
             shares,
             resizes: resize::Resizes::default(),
             giving: Giving::default(),
@@ -184,7 +185,7 @@ impl Workers {
         };
         let now = Instant::now();
         self.cooling.retain(|_, until| *until > now);
-        self.doubted.retain(|uid, _| pods.contains_key(uid));
+        self.drop_waits(&pods, &known, complete);
         self.seen.retain(|uid, _| pods.contains_key(uid));
         self.unseen.retain(|uid| known.contains(uid));
         self.drop_preemptions(&pods);
@@ -301,7 +302,7 @@ impl Workers {
             None
         } else {
             self.release_ended();
-            if self.makes_room(&uid) {
+            if self.makes_room(&uid, pod, node) {
                 return;
             }
             let rejection = match self.judge_new(&uid, pod, node) {
@@ -329,22 +330,12 @@ impl Workers {
         self.spawn(uid, desired, resizing);
     }
 
-    /// Whether a pod is not refused yet, because what is known of the node is still to be confirmed. Refused for good by what is
-    /// no longer true, a pod would be replaced by one that is refused alike, as fast as its controller can.
-    fn is_doubtful(&mut self, uid: &PodUid, node: &NodeView) -> bool {
-        if let Some(doubt) = self.doubted.get(uid) {
-            return node.looked < doubt.look && Instant::now() < doubt.until;
-        }
-        let Some(look) = self.node.ask() else { return false };
-        let until = Instant::now() + SECOND_LOOK;
-        self.doubted.insert(uid.clone(), Doubt { look, until });
-        true
-    }
-
     /// When something is to be looked at again though nothing happens.
     fn next_wake(&self) -> Option<Instant> {
         let now = Instant::now();
         let doubts = self.doubted.values().map(|doubt| doubt.until);
+        let waits = self.waiting.values().chain(self.held_up.values());
+        let doubts = doubts.chain(waits.copied());
         let doubts = doubts.filter(|until| *until > now);
         self.cooling
             .values()

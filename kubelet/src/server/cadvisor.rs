@@ -73,6 +73,7 @@ fn used_by_all(disk: &RuntimeDisk) -> (String, family::DiskUse) {
     let used = family::DiskUse {
         used: u64::try_from(disk.disk.capacity.saturating_sub(disk.disk.available)).ok(),
         disk: disk.disk,
+        io: disk.io,
     };
     (disk.device.clone(), used)
 }
@@ -142,6 +143,8 @@ fn of_container(look: &Look, snapshot: &PodSnapshot, base: &str, container: &Run
         let used = family::DiskUse {
             used: Some(bytes),
             disk: layers.map(|disk| disk.disk).unwrap_or_default(),
+            // What the machine did with it, nobody else did.
+            io: None,
         };
         (layers.map(|disk| disk.device.clone()).unwrap_or_default(), used)
     });

@@ -9,8 +9,10 @@ use super::share::Shares;
 use super::{Answer, Server, answer};
 use crate::certificate::serving::Offered;
 use futures::FutureExt;
+use futures::future::BoxFuture;
 use hyper::Request;
 use hyper::body::Incoming;
+use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
@@ -261,21 +263,20 @@ pub async fn serve_health(listener: TcpListener, health: Health, stop: Cancellat
             }
         }
     };
-    serve_plain(listener, answer, stop).await;
+    serve_plain(listener, Arc::new(move |request| answer(request).boxed()), stop).await;
 }
 
 /// Serves what may be read by everyone, without TLS, until told to stop.
 pub async fn serve_read_only(listener: TcpListener, server: Arc<Server>, stop: CancellationToken) {
-    let answer = move |request| server.clone().answer_read_only(request);
-    serve_plain(listener, answer, stop).await;
+    let answer = move |request| server.clone().answer_read_only(request).boxed();
+    serve_plain(listener, Arc::new(answer), stop).await;
 }
 
+/// What a port without TLS answers. Of one type, so that the connections' code is there once.
+type PlainAnswer = Arc<dyn Fn(Request<Incoming>) -> BoxFuture<'static, Answer> + Send + Sync>;
+
 /// HTTP/1 alone, as nobody speaks anything else here.
-async fn serve_plain<F, R>(listener: TcpListener, answer: F, stop: CancellationToken)
-where
-    F: Fn(Request<Incoming>) -> R + Clone + Send + Sync + 'static,
-    R: Future<Output = Answer> + Send + 'static,
-{
+async fn serve_plain(listener: TcpListener, answer: PlainAnswer, stop: CancellationToken) {
     let connection = move |socket| {
         let answer = answer.clone();
         async move {
@@ -285,7 +286,8 @@ where
                 let (answering, begun) = (answer(request), under_way.begin());
                 async move { Ok::<_, Infallible>(begun.until_sent(answering.await)) }
             });
-            let builder = builder().http1_only();
+            let mut builder = http1::Builder::new();
+            builder.timer(TokioTimer::new()).header_read_timeout(HEADER_DEADLINE);
             tokio::select! {
                 biased;
                 served = builder.serve_connection(TokioIo::new(socket), service) => drop(served),

@@ -8,10 +8,9 @@ use super::{Delivered, MANIFEST_BYTES_MAX};
 use ::http::{HeaderName, HeaderValue, Request, StatusCode, header};
 use bytes::Bytes;
 use client::Clock;
-use http_body_util::{BodyExt, Empty, Limited};
-use hyper_rustls::HttpsConnectorBuilder;
-use hyper_util::client::legacy::Client;
-use hyper_util::rt::TokioExecutor;
+use client::connect::{self, AskError};
+use http_body_util::{BodyExt, Limited};
+use kube::client::Body;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -25,10 +24,8 @@ const DEADLINE: Duration = Duration::from_secs(10);
 enum FetchError {
     #[error("the request cannot be made")]
     Request(#[from] ::http::Error),
-    #[error("system certificates")]
-    Certificates(#[source] std::io::Error),
-    #[error("no answer")]
-    Answer(#[from] hyper_util::client::legacy::Error),
+    #[error(transparent)]
+    Ask(#[from] AskError),
     #[error("status {0}")]
     Status(StatusCode),
     #[error("read the body")]
@@ -104,21 +101,14 @@ impl HttpSource {
     async fn fetch(&self) -> Result<Bytes, FetchError> {
         let mut request = Request::get(&self.url)
             .header(header::USER_AGENT, format!("kubelet/{}", crate::config::VERSION))
-            .body(Empty::<Bytes>::new())?;
+            .body(Body::empty())?;
         for (name, value) in &self.headers {
             let name = HeaderName::try_from(name).map_err(::http::Error::from)?;
             let value = HeaderValue::try_from(value).map_err(::http::Error::from)?;
             request.headers_mut().append(name, value);
         }
-        // A client for each request: they are seldom, and a kept connection would outlive a moved server.
-        let connector = HttpsConnectorBuilder::new()
-            .with_native_roots()
-            .map_err(FetchError::Certificates)?
-            .https_or_http()
-            .enable_http1()
-            .build();
-        let client: Client<_, Empty<Bytes>> = Client::builder(TokioExecutor::new()).build(connector);
-        let answer = client.request(request).await?;
+        // A connection for each request: they are seldom, and a kept one would outlive a moved server.
+        let answer = connect::ask(request).await?;
         if answer.status() != StatusCode::OK {
             return Err(FetchError::Status(answer.status()));
         }

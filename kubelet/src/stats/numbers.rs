@@ -179,4 +179,6 @@ pub struct Device {
     pub bytes: (u64, u64),
     /// Reads and writes.
     pub operations: (u64, u64),
+    /// What the kernel's cost model counted: time used, waited, in debt and delayed for that, microseconds.
+    pub cost_us: Option<[u64; 4]>,
 }

@@ -5,9 +5,12 @@ use super::{leaf, v1, v2};
 use crate::cgroup::{CgroupDriver, Cgroups};
 use crate::host::machine::Roots;
 use client::ordered::CollectOrdered;
+use nix::fcntl::{AT_FDCWD, OFlag, openat};
+use nix::sys::stat::Mode;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 /// The most that is read of one file: what is longer is no file of ours.
@@ -91,24 +94,16 @@ impl Reader {
         let (swap, buffer) = (self.swap, &mut self.buffer);
         let mut numbers = match &self.trees.unified {
             Some(tree) => {
-                let mut at = below(tree, path);
-                v2::numbers(depth, swap, &mut |file| {
-                    at.push(file);
-                    let text = text(&at, buffer);
-                    at.pop();
-                    text
-                })
+                let at = directory(&below(tree, path));
+                v2::numbers(depth, swap, &mut |file| text(at.as_ref()?, Path::new(file), buffer))
             }
             None => {
                 let trees = &self.trees.by_controller;
-                let mut dirs: BTreeMap<&str, PathBuf> = BTreeMap::new();
+                let mut dirs: BTreeMap<&str, Option<OwnedFd>> = BTreeMap::new();
                 v1::numbers(depth, swap, &mut |controller, file| {
                     let tree = trees.get(controller)?;
-                    let at = dirs.entry(controller).or_insert_with(|| below(tree, path));
-                    at.push(file);
-                    let text = text(at, buffer);
-                    at.pop();
-                    text
+                    let at = dirs.entry(controller).or_insert_with(|| directory(&below(tree, path)));
+                    text(at.as_ref()?, Path::new(file), buffer)
                 })
             }
         };
@@ -133,7 +128,7 @@ impl Reader {
 
     /// The processes directly in the cgroup; nothing if it is gone.
     pub(super) fn processes(&mut self, path: &str) -> Option<Vec<u32>> {
-        let text = text(&self.trees.processes(path), &mut self.buffer)?;
+        let text = text(AT_FDCWD, &self.trees.processes(path), &mut self.buffer)?;
         // 0 is a process of another PID namespace.
         let all = text.lines().filter_map(|line| line.parse().ok());
         Some(all.filter(|process| *process != 0).collect())
@@ -141,7 +136,7 @@ impl Reader {
 
     /// A file below `/proc`.
     pub(super) fn proc(&mut self, file: &str) -> Option<String> {
-        text(&self.roots.proc.join(file), &mut self.buffer)
+        text(AT_FDCWD, &self.roots.proc.join(file), &mut self.buffer)
     }
 
     /// Where the machine tells of itself.
@@ -168,9 +163,16 @@ pub(super) fn device_name(sys: &Path, (major, minor): (u32, u32)) -> String {
         .unwrap_or_default()
 }
 
+/// A cgroup's directory, from which its files are opened: of what reading them costs, much is the way to them.
+fn directory(path: &Path) -> Option<OwnedFd> {
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    openat(AT_FDCWD, path, flags, Mode::empty()).ok()
+}
+
 /// A file's text, in as few calls as can be: the kernel makes it anew for each open.
-fn text(path: &Path, buffer: &mut Vec<u8>) -> Option<String> {
-    let mut file = File::open(path).ok()?.take(FILE_MAX as u64);
+fn text(at: impl AsFd, path: &Path, buffer: &mut Vec<u8>) -> Option<String> {
+    let file = openat(at, path, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty()).ok()?;
+    let mut file = File::from(file).take(FILE_MAX as u64);
     buffer.resize(4096, 0);
     let mut length = 0;
     loop {
@@ -252,12 +254,15 @@ mod tests {
         let mut buffer = Vec::new();
         for length in [0, 1, 4095, 4096, 4097, 20_000] {
             fs::write(&path, vec![b'x'; length]).expect("file");
-            assert_eq!(text(&path, &mut buffer).map(|text| text.len()), Some(length));
+            assert_eq!(text(AT_FDCWD, &path, &mut buffer).map(|text| text.len()), Some(length));
         }
         fs::write(&path, vec![b'x'; FILE_MAX + 9]).expect("file");
-        assert_eq!(text(&path, &mut buffer).map(|text| text.len()), Some(FILE_MAX));
+        assert_eq!(
+            text(AT_FDCWD, &path, &mut buffer).map(|text| text.len()),
+            Some(FILE_MAX)
+        );
         fs::write(&path, [0xff, b'1']).expect("file");
-        assert_eq!(text(&path, &mut buffer).as_deref(), Some("\u{fffd}1"));
-        assert_eq!(text(&dir.path().join("none"), &mut buffer), None);
+        assert_eq!(text(AT_FDCWD, &path, &mut buffer).as_deref(), Some("\u{fffd}1"));
+        assert_eq!(text(AT_FDCWD, &dir.path().join("none"), &mut buffer), None);
     }
 }

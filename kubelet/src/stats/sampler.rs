@@ -1,5 +1,6 @@
 //! Looks at everything at once, and shares the look with everybody who asks within a second.
 
+use super::diskstats::{self, DiskIo};
 use super::files::Files;
 use super::node::{self, Node};
 use super::numbers::Numbers;
@@ -80,7 +81,7 @@ pub struct Look {
     pub node_rate: Option<u64>,
     /// The machine's own interfaces.
     pub interfaces: Vec<Traffic>,
-    /// The cgroups of the kubelet, of the runtime and of all pods, by upstream's names for them.
+    /// The cgroups of the kubelet, of the runtime, of the system and of all pods, by upstream's names for them.
     pub system: Vec<(&'static str, Group)>,
     /// Those of the pods' classes but the Guaranteed, which is that of all pods; with [`Depth::Everything`] alone.
     pub classes: Vec<Group>,
@@ -101,6 +102,8 @@ pub struct RuntimeDisk {
     pub device: String,
     /// Bytes and inodes the runtime has there.
     pub used: (Option<u64>, Option<u64>),
+    /// What the machine did with the device.
+    pub io: Option<DiskIo>,
 }
 
 /// The disks of the node: its own, that of images, that of containers.
@@ -121,6 +124,8 @@ pub struct Sampler {
     naming: CgroupNaming,
     /// Where the runtime listens: whoever does is it.
     socket: Option<PathBuf>,
+    /// The cgroup of the system's own processes, if they have one.
+    misc: Option<String>,
     begun: Instant,
     work: FileWork,
     looks: Shared<Look>,
@@ -133,12 +138,19 @@ pub struct Sampler {
 
 impl Sampler {
     /// One for pods' cgroups of these names in these trees. Must be made inside a tokio runtime.
-    pub fn new(roots: Roots, trees: Option<Trees>, naming: CgroupNaming, socket: Option<PathBuf>) -> Self {
+    pub fn new(
+        roots: Roots,
+        trees: Option<Trees>,
+        naming: CgroupNaming,
+        socket: Option<PathBuf>,
+        misc: Option<String>,
+    ) -> Self {
         Self {
             roots,
             trees,
             naming,
             socket,
+            misc,
             begun: Instant::now(),
             work: FileWork::new(DEADLINE),
             looks: Shared::default(),
@@ -165,6 +177,7 @@ impl Sampler {
             naming: self.naming.clone(),
             roots: self.roots.clone(),
             socket: self.socket.clone(),
+            misc: self.misc.clone(),
         };
         let at = parts.clock.now();
         let now = self.begun.elapsed();
@@ -210,11 +223,13 @@ impl Sampler {
         let ask = async {
             let told = tokio::time::timeout(DEADLINE, parts.runtime.image_fs_info()).await;
             let told = told.ok().and_then(Result::ok).unwrap_or_default();
-            let (root, sys) = (parts.context.root_dir.clone(), self.roots.sys.clone());
+            let (root, roots) = (parts.context.root_dir.clone(), self.roots.clone());
             let look = move || {
-                let first = |list: Vec<pb::FilesystemUsage>| Some(of_runtime(list.into_iter().next()?, &sys));
+                let statistics = std::fs::read_to_string(roots.proc.join("diskstats")).unwrap_or_default();
+                let machine = (roots.sys.as_path(), statistics.as_str());
+                let first = |list: Vec<pb::FilesystemUsage>| Some(of_runtime(list.into_iter().next()?, machine));
                 Disks {
-                    node: at_path(&root, &sys),
+                    node: at_path(&root, machine),
                     images: first(told.image_filesystems),
                     layers: first(told.container_filesystems),
                 }
@@ -225,27 +240,30 @@ impl Sampler {
     }
 }
 
-fn at_path(path: &Path, sys: &Path) -> RuntimeDisk {
+/// A path's file system, by `/sys` and the text of `/proc/diskstats`.
+fn at_path(path: &Path, (sys, statistics): (&Path, &str)) -> RuntimeDisk {
     let number = std::fs::metadata(path).map(|meta| meta.dev());
     let device = number.map(|number| {
         let part = |part: u64| u32::try_from(part).unwrap_or(u32::MAX);
         let number = (nix::sys::stat::major(number), nix::sys::stat::minor(number));
         device_name(sys, (part(number.0), part(number.1)))
     });
+    let device = device.unwrap_or_default();
     RuntimeDisk {
         disk: machine::disk(path),
-        device: device.unwrap_or_default(),
+        io: diskstats::of_device(statistics, &device),
+        device,
         ..RuntimeDisk::default()
     }
 }
 
-fn of_runtime(told: pb::FilesystemUsage, sys: &Path) -> RuntimeDisk {
+fn of_runtime(told: pb::FilesystemUsage, machine: (&Path, &str)) -> RuntimeDisk {
     let value = |value: Option<pb::UInt64Value>| value.map(|value| value.value);
     let path = told.fs_id.map(|id| PathBuf::from(id.mountpoint));
     RuntimeDisk {
         at_nanos: told.timestamp,
         used: (value(told.used_bytes), value(told.inodes_used)),
-        ..path.map(|path| at_path(&path, sys)).unwrap_or_default()
+        ..path.map(|path| at_path(&path, machine)).unwrap_or_default()
     }
 }
 
@@ -280,6 +298,7 @@ struct Job {
     naming: CgroupNaming,
     roots: Roots,
     socket: Option<PathBuf>,
+    misc: Option<String>,
 }
 
 impl Job {
@@ -346,6 +365,7 @@ impl Job {
         let named = [
             ("kubelet", kubelet),
             ("runtime", runtime),
+            ("misc", self.misc.clone()),
             ("pods", Some(self.naming.kubepods())),
         ];
         // The root is the machine: what is there has no cgroup of its own.

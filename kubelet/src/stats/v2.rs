@@ -125,6 +125,9 @@ fn shares(weight: u64) -> u64 {
     2 + weight.saturating_sub(1).saturating_mul(262_142) / 9_999
 }
 
+/// What `io.stat` tells where the cost model rules, in the order of [`Device::cost_us`].
+const COSTS: [&str; 4] = ["cost.usage", "cost.wait", "cost.indebt", "cost.indelay"];
+
 /// `8:0 rbytes=1 wbytes=2 rios=3 wios=4 ...`, a device a line.
 fn devices(text: &str) -> Vec<Device> {
     let one = |line: &str| {
@@ -142,7 +145,11 @@ fn devices(text: &str) -> Vec<Device> {
                 "wbytes" => found.bytes.1 = value,
                 "rios" => found.operations.0 = value,
                 "wios" => found.operations.1 = value,
-                _ => {}
+                _ => {
+                    if let Some(place) = COSTS.iter().position(|cost| *cost == key) {
+                        found.cost_us.get_or_insert_default()[place] = value;
+                    }
+                }
             }
         }
         Some(found)
@@ -180,7 +187,7 @@ mod tests {
         ("pids.max", "max\n"),
         (
             "io.stat",
-            "8:0 rbytes=11 wbytes=22 rios=3 wios=4 dbytes=0 dios=0\n7:7 \nbroken\n",
+            "8:0 rbytes=11 wbytes=22 rios=3 wios=4 dbytes=0 dios=0 cost.vrate=100.00 cost.usage=5 cost.wait=6 cost.indelay=8\n7:7 \nbroken\n",
         ),
     ];
 
@@ -245,6 +252,8 @@ mod tests {
             .map(|d| (d.major, d.minor, d.bytes, d.operations))
             .collect();
         assert_eq!(devices, [(8, 0, (11, 22), (3, 4)), (7, 7, (0, 0), (0, 0))]);
+        let costs: Vec<_> = numbers.devices.iter().map(|d| d.cost_us).collect();
+        assert_eq!(costs, [Some([5, 6, 0, 8]), None]);
         let pressure = numbers.pressure.cpu.expect("pressure");
         assert_eq!((pressure.some.total_us, pressure.full.total_us), (50, 20));
         assert_eq!(numbers.pressure.io, None);

@@ -5,14 +5,17 @@
 
 use crate::early;
 use crate::identity::{Closing, Identity};
+use crate::kubeconfig;
 use crate::observe::Observed;
 pub use crate::observe::{Observer, Request};
+use crate::outbound;
 use http::HeaderValue;
 use http::header::USER_AGENT;
+use hyper::body::Incoming;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube::client::{Body, ConfigExt};
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::{Cluster, KubeConfigOptions, Kubeconfig};
 use rustls::pki_types::ServerName;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -63,6 +66,16 @@ pub enum ConnectError {
         #[source]
         source: Box<kube::config::KubeconfigError>,
     },
+    /// The kubeconfig is sound, but what it says of the cluster cannot be followed.
+    #[error("kubeconfig {path}: cluster {cluster:?}: {why}")]
+    Cluster {
+        /// The file.
+        path: PathBuf,
+        /// The cluster's name in it.
+        cluster: String,
+        /// Which fields, and why not.
+        why: &'static str,
+    },
     /// Not inside a cluster, or the mounted files are unusable.
     #[error("in-cluster configuration")]
     InCluster(#[source] Box<kube::config::InClusterError>),
@@ -100,8 +113,16 @@ pub async fn read_kubeconfig(path: &Path) -> Result<kube::Config, ConnectError> 
         path: path.to_owned(),
         source: Box::new(source),
     };
-    let kubeconfig = Kubeconfig::read_from(path).map_err(fail)?;
-    let authority = authority_file(&kubeconfig);
+    let kubeconfig = kubeconfig::read(path).map_err(fail)?;
+    let cluster = current_cluster(&kubeconfig);
+    if let Some((name, why)) = cluster.and_then(|(name, cluster)| Some((name, impossible(cluster)?))) {
+        return Err(ConnectError::Cluster {
+            path: path.to_owned(),
+            cluster: name.to_owned(),
+            why,
+        });
+    }
+    let authority = cluster.and_then(|(_, cluster)| authority_file(cluster));
     let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
     let mut config = config.map_err(fail)?;
     // Read again from time to time, so that a server certificate of a new CA is accepted without a restart.
@@ -109,13 +130,29 @@ pub async fn read_kubeconfig(path: &Path) -> Result<kube::Config, ConnectError> 
     Ok(config)
 }
 
-/// The file of certificate authorities that the current context's cluster names.
-fn authority_file(kubeconfig: &Kubeconfig) -> Option<PathBuf> {
+/// The current context's cluster, and its name.
+fn current_cluster(kubeconfig: &Kubeconfig) -> Option<(&str, &Cluster)> {
     let current = kubeconfig.current_context.as_ref()?;
     let context = kubeconfig.contexts.iter().find(|context| context.name == *current)?;
     let name = &context.context.as_ref()?.cluster;
     let cluster = kubeconfig.clusters.iter().find(|cluster| cluster.name == *name)?;
-    let cluster = cluster.cluster.as_ref()?;
+    Some((name, cluster.cluster.as_ref()?))
+}
+
+/// Why a cluster cannot be connected to as its settings say; those of TLS as client-go has them.
+fn impossible(cluster: &Cluster) -> Option<&'static str> {
+    let has_authority = cluster.certificate_authority.is_some() || cluster.certificate_authority_data.is_some();
+    if has_authority && cluster.insecure_skip_tls_verify == Some(true) {
+        return Some(
+            "certificate-authority beside insecure-skip-tls-verify: specifying a root certificates file with the insecure flag is not allowed",
+        );
+    }
+    let why = "proxy-url: connections through a proxy are not supported, take it out to connect to the server itself";
+    cluster.proxy_url.as_ref().map(|_| why)
+}
+
+/// The file of certificate authorities that a cluster names.
+fn authority_file(cluster: &Cluster) -> Option<PathBuf> {
     // Data in the kubeconfig itself goes before the file.
     let file = cluster
         .certificate_authority
@@ -151,6 +188,7 @@ fn from_config_named(mut config: kube::Config, origin: &str, options: &Options) 
         name: server_name.unwrap_or_default(),
     })?;
     let transport = transport(&config, parsed, options).map_err(credentials)?;
+    outbound::tell_of_proxy(&config.cluster_url);
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer().map_err(credentials)?)
@@ -160,6 +198,37 @@ fn from_config_named(mut config: kube::Config, origin: &str, options: &Options) 
     let host = config.cluster_url.authority().map(http::uri::Authority::as_str);
     let service = Observed::new(service, options.observer.clone(), host.unwrap_or_default());
     Ok(kube::Client::new(service, config.default_namespace))
+}
+
+/// Why a server outside of Kubernetes gave no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum AskError {
+    /// This machine's certificate authorities cannot be read.
+    #[error("system certificates")]
+    Certificates(#[source] std::io::Error),
+    /// It cannot be reached, or does not speak HTTP.
+    #[error("no answer")]
+    Answer(#[from] hyper_util::client::legacy::Error),
+}
+
+/// Sends one request to any server: HTTP/1.1 over a connection of its own, and this machine's certificate authorities. By the
+/// type of client that speaks to API servers, so that its code is there once.
+///
+/// # Errors
+/// There is no answer; a status is none of them.
+pub async fn ask(request: http::Request<Body>) -> Result<http::Response<Incoming>, AskError> {
+    let https = hyper_rustls::HttpsConnectorBuilder::new()
+        .with_native_roots()
+        .map_err(AskError::Certificates)?
+        .https_or_http()
+        .enable_http1()
+        .build();
+    let connector = ServiceBuilder::new()
+        .map_response(|stream: Stream| Identity::default().connection(stream))
+        .service(https);
+    let client: Transport =
+        hyper_util::client::legacy::Client::builder(TokioExecutor::new()).build(BoxCloneSyncService::new(connector));
+    Ok(client.request(request).await?)
 }
 
 type Stream = hyper_rustls::MaybeHttpsStream<hyper_util::rt::TokioIo<tokio::net::TcpStream>>;
@@ -260,6 +329,8 @@ mod tests {
             read_kubeconfig(&path).await.unwrap().root_cert_file
         };
         assert_eq!(read("certificate-authority: ca.pem").await, Some(dir.join("ca.pem")));
+        let unnamed = read("certificate-authority-data: '', certificate-authority: ca.pem").await;
+        assert_eq!(unnamed, Some(dir.join("ca.pem")), "no data say nothing");
         // "Cg==" is an empty line.
         assert_eq!(
             read("certificate-authority-data: Cg==, certificate-authority: ca.pem").await,
@@ -275,6 +346,12 @@ mod tests {
     async fn errors_name_file_and_field() {
         let missing = from_kubeconfig(Path::new("/nonexistent/kubeconfig"), &Options::new("test")).await;
         assert!(chain(&missing.err().unwrap()).contains("/nonexistent/kubeconfig"));
+        let cluster = |settings: &str| {
+            format!(
+                "{HEAD}clusters: [{{name: k, cluster: {{server: 'https://127.0.0.1:1', {settings}}}}}]\n\
+                 users: [{{name: u, user: {{}}}}]\n"
+            )
+        };
         let table = [
             ("{".to_owned(), "parse"),
             (format!("{HEAD}users: []\nclusters: []\n"), "cluster"),
@@ -296,6 +373,15 @@ mod tests {
                 ),
                 "nothere.pem",
             ),
+            (
+                cluster("insecure-skip-tls-verify: true, certificate-authority: ca.pem"),
+                "specifying a root certificates file with the insecure flag is not allowed",
+            ),
+            (
+                cluster("insecure-skip-tls-verify: true, certificate-authority-data: Cg=="),
+                "specifying a root certificates file with the insecure flag is not allowed",
+            ),
+            (cluster("proxy-url: 'http://proxy:3128'"), "proxy-url"),
         ];
         for (content, want) in table {
             let text = refusal(&content).await;

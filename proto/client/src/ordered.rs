@@ -4,6 +4,7 @@
 //! it meets: in a binary that has to be small, half a megabyte. Here maps and sets are filled one by one, and slices are put
 //! in order by one sort of their indices. The results are the same. For the few elements a node has; not for a cluster's.
 
+use serde_json::{Map, Value};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,6 +31,16 @@ impl<T: Ord> Ordered<T> for BTreeSet<T> {
             set.insert(item);
         }
         set
+    }
+}
+
+impl Ordered<(String, Value)> for Map<String, Value> {
+    fn of_items(items: impl Iterator<Item = (String, Value)>) -> Self {
+        let mut map = Self::new();
+        for (key, value) in items {
+            map.insert(key, value);
+        }
+        map
     }
 }
 

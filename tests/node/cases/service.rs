@@ -59,7 +59,7 @@ spec: {type: ExternalName, externalName: named.default.svc.cluster.local}
 "#;
 
 /// Who asks.
-const CLIENT: &str = r#"
+pub(crate) const CLIENT: &str = r#"
 apiVersion: v1
 kind: Pod
 metadata: {name: client, labels: {role: client}}
@@ -70,13 +70,13 @@ spec:
 "#;
 
 /// What a pod's `wget` gets.
-fn fetch(cluster: &Cluster, from: &str, url: &str) -> anyhow::Result<String> {
+pub(crate) fn fetch(cluster: &Cluster, from: &str, url: &str) -> anyhow::Result<String> {
     let page = cluster.kubectl(&["exec", from, "--", "wget", "-T", "5", "-qO-", url])?;
     Ok(page.trim().to_owned())
 }
 
 /// Everybody who answers there is one of `wanted`, and all of them do.
-fn answered_by(cluster: &Cluster, url: &str, wanted: &BTreeSet<String>) -> anyhow::Result<()> {
+pub(crate) fn answered_by(cluster: &Cluster, url: &str, wanted: &BTreeSet<String>) -> anyhow::Result<()> {
     let mut seen = BTreeSet::new();
     wait::until(30, "every endpoint answers", || {
         let name = fetch(cluster, "client", url)?;
@@ -263,7 +263,7 @@ spec:
   ports: [{port: 80, targetPort: 8080}]
 "#;
 
-fn nodes(cluster: &Cluster, wanted: usize) -> anyhow::Result<Vec<String>> {
+pub(crate) fn nodes(cluster: &Cluster, wanted: usize) -> anyhow::Result<Vec<String>> {
     let path = "{range .items[*]}{.metadata.name}={.status.conditions[?(@.type==\"Ready\")].status} {end}";
     let text = cluster.get(&["nodes"], path)?;
     let ready: Vec<String> = text

@@ -266,6 +266,7 @@ impl ControlPlane {
             // Made anew in every run, and stored: it is no part of the seed.
             root_ca_pem: tokio::sync::watch::channel("PEM".to_owned()).1,
             authority: None,
+            sign: None,
             selection: Default::default(),
             rates: Default::default(),
             options: Default::default(),
@@ -282,6 +283,7 @@ impl ControlPlane {
                 .wrap(self.door.client_as(User::named("system:kube-scheduler", &[]))),
             clock: self.host.clock.clone(),
             seed,
+            host: "sim".to_owned(),
             metrics: Arc::default(),
             shutdown: self.shutdown.clone(),
         }));

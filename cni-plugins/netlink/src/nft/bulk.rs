@@ -1,5 +1,7 @@
 //! Large batches and cheap looks at what is there: for who keeps a table of its own in step with a memory of it.
 
+use std::time::{Duration, Instant};
+
 use nix::errno::Errno;
 
 use super::batch::{self, Batch, start};
@@ -108,8 +110,21 @@ impl Connection {
         }
         batch::frame(NFNL_MSG_BATCH_END, None).encode_into(&mut bytes, number(count + 1), NLM_F_REQUEST);
         self.socket.make_room(bytes.len())?;
-        self.socket.send(&bytes)?;
-        drop(bytes);
+        let begun = Instant::now();
+        let outcome = self.exchange(&bytes, first, count);
+        self.took = begun.elapsed();
+        outcome
+    }
+
+    /// How long the kernel took for the last batch of [`Self::commit_bulk`], from the first byte it was given to its answer: what nobody
+    /// who sends that batch can do without.
+    pub fn last_took(&self) -> Duration {
+        self.took
+    }
+
+    /// Sends what was made of a batch of so many changes, numbered from `first` on, and waits for its answer.
+    fn exchange(&mut self, bytes: &[u8], first: u32, count: usize) -> Result<(), crate::Error> {
+        self.socket.send(bytes)?;
         loop {
             let size = self.socket.receive()?;
             for message in codec::messages(self.socket.received(size)) {

@@ -1,6 +1,7 @@
 //! The connection to nf_tables: sends batches, lists rules, deletes those that match.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use nix::errno::Errno;
 
@@ -27,6 +28,9 @@ pub enum Error {
     /// Rules, chains or the generation could not be read.
     #[error("could not list nftables rules")]
     List(#[source] crate::Error),
+    /// The kernel has no such thing; what, by name, and the refusal that led to it.
+    #[error("this kernel's nf_tables lacks: {0}")]
+    Lacks(String, #[source] crate::Error),
     /// Others kept changing the rule set.
     #[error("nftables rules kept changing, gave up after {MAX_ATTEMPTS} attempts")]
     Contended,
@@ -72,13 +76,18 @@ impl Rule {
 #[derive(Debug)]
 pub struct Connection {
     pub(super) socket: Socket,
+    /// How long the kernel took for the last batch of any size.
+    pub(super) took: Duration,
 }
 
 impl Connection {
     /// Connects to the calling thread's namespace.
     pub fn open() -> Result<Self, Error> {
         Socket::open(Protocol::Netfilter)
-            .map(|socket| Self { socket })
+            .map(|socket| Self {
+                socket,
+                took: Duration::ZERO,
+            })
             .map_err(Error::Open)
     }
 

@@ -22,6 +22,10 @@ pub enum Comparison {
     Equal = 0,
     /// Not equal.
     NotEqual = 1,
+    /// As bytes, the same or before.
+    AtMost = 3,
+    /// As bytes, the same or behind.
+    AtLeast = 5,
 }
 
 /// Where in a packet data is read from.

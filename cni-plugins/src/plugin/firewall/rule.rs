@@ -44,7 +44,8 @@ pub enum Form {
 enum Step {
     Address(Side, Cidr),
     Input(String),
-    Output(Comparison, String),
+    Output(String),
+    NotOutput(String),
     /// The packet belongs to a connection the other side may answer on.
     Answers,
     Comment(&'static str),
@@ -111,9 +112,9 @@ pub fn isolation(bridge: &str, ingress: Ingress) -> Vec<FilterRule> {
         _ => Step::Comment("CNI firewall plugin rules (ingressPolicy: same-bridge)"),
     };
     let arrives = || Step::Input(bridge.to_owned());
-    let leaves = |comparison| Step::Output(comparison, bridge.to_owned());
-    let from_bridge = vec![arrives(), leaves(Comparison::NotEqual), own()];
-    let to_bridge = vec![leaves(Comparison::Equal), shared()];
+    let leaves = || Step::Output(bridge.to_owned());
+    let from_bridge = vec![arrives(), Step::NotOutput(bridge.to_owned()), own()];
+    let to_bridge = vec![leaves(), shared()];
     let mut rules = vec![
         rule(FORWARD, Place::First, vec![shared()], jump(STAGE_1)),
         rule(STAGE_1, Place::First, from_bridge, jump(STAGE_2)),
@@ -122,7 +123,7 @@ pub fn isolation(bridge: &str, ingress: Ingress) -> Vec<FilterRule> {
         rule(STAGE_2, Place::Last, vec![shared()], Verdict::Return),
     ];
     if ingress == Ingress::Isolated {
-        let within = vec![arrives(), leaves(Comparison::Equal), own()];
+        let within = vec![arrives(), leaves(), own()];
         rules.push(rule(STAGE_1, Place::First, within, Verdict::Drop));
     }
     rules
@@ -174,7 +175,8 @@ impl Step {
         match (self, form) {
             (Self::Address(side, network), _) => address_in(*side, Comparison::Equal, *network),
             (Self::Input(name), _) => named(MetaKey::InputName, Comparison::Equal, name),
-            (Self::Output(comparison, name), _) => named(MetaKey::OutputName, *comparison, name),
+            (Self::Output(name), _) => named(MetaKey::OutputName, Comparison::Equal, name),
+            (Self::NotOutput(name), _) => named(MetaKey::OutputName, Comparison::NotEqual, name),
             (Self::Answers, Form::Iptables) => vec![Expression::Match {
                 name: "conntrack",
                 revision: 3,
@@ -202,8 +204,8 @@ impl Step {
             Self::Address(Side::Source, network) => format!("-s {network}"),
             Self::Address(Side::Destination, network) => format!("-d {network}"),
             Self::Input(name) => format!("-i {name}"),
-            Self::Output(Comparison::Equal, name) => format!("-o {name}"),
-            Self::Output(Comparison::NotEqual, name) => format!("! -o {name}"),
+            Self::Output(name) => format!("-o {name}"),
+            Self::NotOutput(name) => format!("! -o {name}"),
             Self::Answers => "-m conntrack --ctstate RELATED,ESTABLISHED".into(),
             Self::Comment(text) => format!("-m comment --comment \"{text}\""),
         }

@@ -1,5 +1,7 @@
 use super::*;
 use crate::config;
+use crate::metrics::Metrics;
+use crate::metrics::tests::lines;
 use futures::StreamExt;
 use store::Change;
 use store::memory::Memory;
@@ -12,8 +14,13 @@ const PLAIN: &[u8] = br#"{"kind":"Secret"}"#;
 const SEALED: &str = "6465666768696a6b6c6d6e6f3339b50f178d74a41c313a8ba8001edf3f500b37f9deafe01534555041e9170334";
 
 fn transformers(entries: &str) -> Transformers {
+    counted(entries, &Arc::default())
+}
+
+fn counted(entries: &str, metrics: &Arc<Metrics>) -> Transformers {
     let head = "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n";
-    Transformers::new(&config::parse(&format!("{head}{entries}")).unwrap_or_else(|why| panic!("{why}")))
+    let entries = config::parse(&format!("{head}{entries}")).unwrap_or_else(|why| panic!("{why}"));
+    Transformers::new(&entries, metrics)
 }
 
 /// Of secrets, with these providers.
@@ -253,4 +260,47 @@ async fn the_nearest_entry_counts() {
         store.put(key, plain(), Expect::Absent).await.unwrap();
         assert!(inside(&memory, key).await.starts_with(prefix.as_bytes()), "{key}");
     }
+}
+
+#[tokio::test]
+async fn what_is_written_and_read_is_counted_and_what_is_not_configured_is_not() {
+    let memory = Arc::new(Memory::new());
+    let metrics = Arc::<Metrics>::default();
+    let entries = |providers: &str| format!("- {{resources: [secrets], providers: [{providers}]}}");
+    let first = counted(&entries(&keys("aesgcm", &[("a", A)])), &metrics);
+    let (store, encryption) = around(&memory, first);
+    store.put(SECRET, plain(), Expect::Absent).await.unwrap();
+    store
+        .put("/registry/pods/default/p", plain(), Expect::Absent)
+        .await
+        .unwrap();
+    assert_eq!(store.get(SECRET).await.unwrap().unwrap().value, plain());
+    let count = |way: &str, prefix: &str, status: &str| {
+        format!(
+            "operations_total{{transformation_type=\"{way}\",transformer_prefix=\"{prefix}\",status=\"{status}\"}} 1\n"
+        )
+    };
+    let gcm = "k8s:enc:aesgcm:v1:";
+    // Another configuration goes on counting: its key does not fit; then nothing does.
+    let other = counted(&entries(&keys("aesgcm", &[("a", B)])), &metrics);
+    encryption.replace(Arc::new(other));
+    store.get(SECRET).await.unwrap();
+    encryption.replace(Arc::new(counted(&entries(&keys("secretbox", &[("a", A)])), &metrics)));
+    store.get(SECRET).await.unwrap();
+    encryption.replace(Arc::new(counted(&entries("{identity: {}}"), &metrics)));
+    let read = store.put("/registry/secrets/default/t", plain(), Expect::Absent).await;
+    read.unwrap();
+    store.get("/registry/secrets/default/t").await.unwrap();
+    let text = lines(&metrics);
+    for expected in [
+        count("to_storage", gcm, "OK"),
+        count("from_storage", gcm, "OK"),
+        count("from_storage", gcm, "unknown-non-grpc"),
+        count("from_storage", "unknown", "unknown-non-grpc"),
+        count("to_storage", "", "OK"),
+        count("from_storage", "identity", "OK"),
+    ] {
+        assert!(text.contains(&expected), "{expected} is not in\n{text}");
+    }
+    assert_eq!(text.matches("operations_total{").count(), 6, "{text}");
 }

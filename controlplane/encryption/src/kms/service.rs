@@ -23,6 +23,8 @@ pub(super) struct Service {
 #[error("{text}")]
 pub(super) struct CallError {
     text: String,
+    /// As gRPC names it.
+    pub(super) code: &'static str,
     /// The plugin has judged what it was asked: it would say so again.
     pub(super) is_final: bool,
 }
@@ -47,10 +49,12 @@ impl Service {
             Ok(Ok(answer)) => Ok(answer.into_inner()),
             Ok(Err(status)) => Err(CallError {
                 text: format!("rpc error: code = {:?} desc = {}", status.code(), status.message()),
+                code: name(status.code()),
                 is_final: is_final(status.code()),
             }),
             Err(_) => Err(CallError {
                 text: format!("no answer within {:?}", self.timeout),
+                code: name(Code::DeadlineExceeded),
                 is_final: false,
             }),
         }
@@ -93,6 +97,29 @@ fn is_final(code: Code) -> bool {
             | Code::DataLoss
             | Code::Unimplemented
     )
+}
+
+/// As other languages write it.
+fn name(code: Code) -> &'static str {
+    match code {
+        Code::Ok => "OK",
+        Code::Cancelled => "Canceled",
+        Code::Unknown => "Unknown",
+        Code::InvalidArgument => "InvalidArgument",
+        Code::DeadlineExceeded => "DeadlineExceeded",
+        Code::NotFound => "NotFound",
+        Code::AlreadyExists => "AlreadyExists",
+        Code::PermissionDenied => "PermissionDenied",
+        Code::ResourceExhausted => "ResourceExhausted",
+        Code::FailedPrecondition => "FailedPrecondition",
+        Code::Aborted => "Aborted",
+        Code::OutOfRange => "OutOfRange",
+        Code::Unimplemented => "Unimplemented",
+        Code::Internal => "Internal",
+        Code::Unavailable => "Unavailable",
+        Code::DataLoss => "DataLoss",
+        Code::Unauthenticated => "Unauthenticated",
+    }
 }
 
 /// Of one request, for logs.

@@ -75,11 +75,16 @@ fn serve(socket: &Path) -> (Arc<Plugin>, tokio::task::JoinHandle<()>) {
 }
 
 fn client(socket: &Path) -> Kms {
-    Kms::connect(&KmsPlugin {
+    let plugin = KmsPlugin {
         name: "p".to_owned(),
         socket: socket.to_owned(),
         timeout: Duration::from_secs(60),
-    })
+    };
+    Kms::connect(&plugin, &Arc::default())
+}
+
+async fn open(kms: &Kms, key: &str, sealed: &[u8]) -> Result<(Vec<u8>, bool), OpenError> {
+    kms.open(key, sealed).await.map_err(|failed| failed.error)
 }
 
 #[tokio::test]
@@ -95,9 +100,9 @@ async fn values_are_sealed_and_stale_once_the_plugin_has_another_key() {
     );
     kms.look().await.unwrap();
     let sealed = kms.seal(KEY, PLAIN).unwrap();
-    assert_eq!(kms.open(KEY, &sealed).await.unwrap(), (PLAIN.to_vec(), false));
+    assert_eq!(open(&kms, KEY, &sealed).await.unwrap(), (PLAIN.to_vec(), false));
     assert_eq!(plugin.decrypted.load(Ordering::SeqCst), 0, "the seed is our own");
-    let elsewhere = kms.open("/registry/secrets/default/t", &sealed).await;
+    let elsewhere = open(&kms, "/registry/secrets/default/t", &sealed).await;
     assert!(matches!(elsewhere, Err(OpenError::Unreadable(_))), "{elsewhere:?}");
 
     // Another process asks the plugin, once.
@@ -105,7 +110,7 @@ async fn values_are_sealed_and_stale_once_the_plugin_has_another_key() {
     other.look().await.unwrap();
     for _ in 0..2 {
         assert_eq!(
-            other.open(KEY, &sealed).await.unwrap(),
+            open(&other, KEY, &sealed).await.unwrap(),
             (PLAIN.to_vec(), false),
             "the same key of the plugin's"
         );
@@ -113,11 +118,11 @@ async fn values_are_sealed_and_stale_once_the_plugin_has_another_key() {
     assert_eq!(plugin.decrypted.load(Ordering::SeqCst), 1);
 
     plugin.key.store(1, Ordering::SeqCst);
-    assert!(!kms.open(KEY, &sealed).await.unwrap().1, "nobody knows yet");
+    assert!(!open(&kms, KEY, &sealed).await.unwrap().1, "nobody knows yet");
     kms.look().await.unwrap();
-    assert_eq!(kms.open(KEY, &sealed).await.unwrap(), (PLAIN.to_vec(), true));
+    assert_eq!(open(&kms, KEY, &sealed).await.unwrap(), (PLAIN.to_vec(), true));
     let again = kms.seal(KEY, PLAIN).unwrap();
-    assert!(!kms.open(KEY, &again).await.unwrap().1);
+    assert!(!open(&kms, KEY, &again).await.unwrap().1);
 }
 
 #[tokio::test]
@@ -128,7 +133,7 @@ async fn what_others_wrote_is_read() {
     let kms = client(&socket);
     kms.look().await.unwrap();
     let object = hex::decode(OBJECT).unwrap();
-    assert_eq!(kms.open(KEY, &object).await.unwrap(), (PLAIN.to_vec(), true));
+    assert_eq!(open(&kms, KEY, &object).await.unwrap(), (PLAIN.to_vec(), true));
     let parsed = EncryptedObject::decode(&*object).unwrap();
     assert_eq!(parsed.encode_to_vec(), object, "and would be written so");
 
@@ -157,12 +162,12 @@ async fn what_others_wrote_is_read() {
             "failed to validate annotations",
         ),
     ] {
-        let Err(OpenError::Unreadable(why)) = kms.open(KEY, &other).await else {
+        let Err(OpenError::Unreadable(why)) = open(&kms, KEY, &other).await else {
             panic!("{part}")
         };
         assert!(why.contains(part), "{why}");
     }
-    let Err(OpenError::Unreadable(why)) = kms.open(KEY, &with(|object| object.annotations.clear())).await else {
+    let Err(OpenError::Unreadable(why)) = open(&kms, KEY, &with(|object| object.annotations.clear())).await else {
         panic!("the plugin wants the annotation")
     };
     assert!(
@@ -198,7 +203,7 @@ async fn a_plugin_that_is_not_well_is_told_of_and_written_with_for_a_while() {
         expired.starts_with("the key of KMS provider p has expired: "),
         "{expired}"
     );
-    assert_eq!(kms.open(KEY, &sealed).await.unwrap().0, PLAIN, "reads go on");
+    assert_eq!(open(&kms, KEY, &sealed).await.unwrap().0, PLAIN, "reads go on");
     plugin.is_ill.store(0, Ordering::SeqCst);
     kms.look().await.unwrap();
     kms.seal(KEY, PLAIN).unwrap();
@@ -231,8 +236,10 @@ async fn changes_wait_for_a_plugin_that_is_away() {
         socket.display()
     );
     let memory: Arc<dyn Store> = Arc::new(Memory::new());
+    let metrics = Arc::<Metrics>::default();
     let around = || {
-        let transformers = Transformers::new(&config::parse(&text).unwrap_or_else(|why| panic!("{why}")));
+        let entries = config::parse(&text).unwrap_or_else(|why| panic!("{why}"));
+        let transformers = Transformers::new(&entries, &metrics);
         let locate = Arc::new(|_: &str| Some((String::new(), "secrets".to_owned())));
         let encryption = Encryption::new(transformers, locate);
         (Encrypted::new(Arc::clone(&memory), encryption.clone()), encryption)
@@ -268,4 +275,16 @@ async fn changes_wait_for_a_plugin_that_is_away() {
     let step = steps.next().await.unwrap().unwrap();
     let value = step.changes[0].value.as_ref().unwrap();
     assert!(unreadable::reason(value).is_some_and(|why| why.contains("the annotation is missing")));
+    let text = crate::metrics::tests::lines(&metrics);
+    let read = "operations_total{transformation_type=\"from_storage\",transformer_prefix=\"k8s:enc:kms:v2:p:\",status=";
+    for line in [
+        // The change, the list, and both again.
+        format!("{read}\"Unavailable\"}} 2\n"),
+        format!("{read}\"OK\"}} 1\n"),
+        format!("{read}\"InvalidArgument\"}} 1\n"),
+        "cache_misses_total 4\n".to_owned(),
+        "data_key_generation_duration_seconds_count 1\n".to_owned(),
+    ] {
+        assert!(text.contains(&line), "{line} is not in\n{text}");
+    }
 }

@@ -1,11 +1,13 @@
 //! Service account tokens: ES256 JWTs, signed and read back (control-plane contract §6). Pure: whether what a token is bound
 //! to still exists is asked of a lookup the caller gives.
 
+use super::legacy::{self, LegacyClaims};
 use crate::apiserver::user::User;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
 use k8s_openapi::jiff::Timestamp;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -147,6 +149,18 @@ impl Tokens {
     /// # Errors
     /// The signature could not be made.
     pub fn sign(&self, claims: &Claims) -> Result<String, String> {
+        self.signed(claims)
+    }
+
+    /// Signs a token for a Secret.
+    ///
+    /// # Errors
+    /// As [`Tokens::sign`].
+    pub fn sign_legacy(&self, claims: &LegacyClaims) -> Result<String, String> {
+        self.signed(claims)
+    }
+
+    fn signed(&self, claims: &impl Serialize) -> Result<String, String> {
         let mut header = Header::new(Algorithm::ES256);
         header.typ = None;
         header.kid = Some(self.key_id.clone());
@@ -158,18 +172,11 @@ impl Tokens {
     /// # Errors
     /// See [`TokenError`].
     pub fn verify(&self, token: &str, audiences: &[String], now: Timestamp) -> Result<Claims, TokenError> {
-        let body = token.split('.').nth(1).ok_or(TokenError::NotOurs)?;
-        let body = URL_SAFE_NO_PAD.decode(body).map_err(|_| TokenError::NotOurs)?;
-        let claims: Claims = serde_json::from_slice(&body).map_err(|_| TokenError::NotOurs)?;
+        let claims: Claims = claims_in(token)?;
         if !self.issuers.contains(&claims.iss) {
             return Err(TokenError::NotOurs);
         }
-        // The clock is injected, so the library checks the signature alone.
-        let mut validation = Validation::new(Algorithm::ES256);
-        validation.validate_exp = false;
-        validation.validate_aud = false;
-        validation.required_spec_claims.clear();
-        jsonwebtoken::decode::<Value>(token, &self.verifying, &validation).map_err(|_| TokenError::Signature)?;
+        self.check_signature(token)?;
         let second = now.as_second();
         if second >= claims.exp || second < claims.nbf {
             return Err(TokenError::Time);
@@ -179,6 +186,40 @@ impl Tokens {
         }
         Ok(claims)
     }
+}
+
+impl Tokens {
+    /// Checks form, issuer and signature of a token from a Secret; whether it still holds is judged by live state.
+    ///
+    /// # Errors
+    /// See [`TokenError`].
+    pub fn verify_legacy(&self, token: &str) -> Result<LegacyClaims, TokenError> {
+        let claims: LegacyClaims = claims_in(token)?;
+        if claims.iss != legacy::ISSUER {
+            return Err(TokenError::NotOurs);
+        }
+        self.check_signature(token)?;
+        let checked = claims.check();
+        checked.map_err(|why| TokenError::Invalidated(why.to_owned()))?;
+        Ok(claims)
+    }
+
+    /// The clock is injected, so the library checks the signature alone.
+    fn check_signature(&self, token: &str) -> Result<(), TokenError> {
+        let mut validation = Validation::new(Algorithm::ES256);
+        validation.validate_exp = false;
+        validation.validate_aud = false;
+        validation.required_spec_claims.clear();
+        let read = jsonwebtoken::decode::<Value>(token, &self.verifying, &validation);
+        read.map(drop).map_err(|_| TokenError::Signature)
+    }
+}
+
+/// What a token claims, unverified.
+fn claims_in<T: DeserializeOwned>(token: &str) -> Result<T, TokenError> {
+    let body = token.split('.').nth(1).ok_or(TokenError::NotOurs)?;
+    let body = URL_SAFE_NO_PAD.decode(body).map_err(|_| TokenError::NotOurs)?;
+    serde_json::from_slice(&body).map_err(|_| TokenError::NotOurs)
 }
 
 /// The bytes of the first PEM block.

@@ -8,6 +8,7 @@ use crate::store::StoreError;
 use crate::store::window::Stored;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, PodSpec, PodStatus, ResourceQuota, Service};
+use k8s_openapi::api::resource::v1::ResourceClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use proto::api::quantity::{Format, Quantity};
 use serde::Deserialize;
@@ -36,6 +37,8 @@ pub(super) async fn raise(
     there.extend(sum::<Service, Service>(served, namespace, &quota, &Evaluator::Services, now).await?);
     let claims = &Evaluator::Claims;
     there.extend(sum::<PersistentVolumeClaim, PersistentVolumeClaim>(served, namespace, &quota, claims, now).await?);
+    let devices = &Evaluator::DeviceClaims;
+    there.extend(sum::<ResourceClaim, ResourceClaim>(served, namespace, &quota, devices, now).await?);
     for name in quota.used.keys() {
         if let Some(count) = count(served, namespace, &quota, name).await? {
             there.insert(name.clone(), count);
@@ -70,13 +73,14 @@ async fn sum<W: DeserializeOwned + Into<M>, M: Measured>(
     evaluator: &Evaluator,
     now: Timestamp,
 ) -> Result<Usage, StoreError> {
-    let plural = match evaluator {
-        Evaluator::Pods => "pods",
-        Evaluator::Services => "services",
-        _ => "persistentvolumeclaims",
+    let (group, plural) = match evaluator {
+        Evaluator::Pods => ("", "pods"),
+        Evaluator::Services => ("", "services"),
+        Evaluator::DeviceClaims => ("resource.k8s.io", "resourceclaims"),
+        _ => ("", "persistentvolumeclaims"),
     };
     let is_bounded = quota.used.keys().any(|name| evaluator.measures(name));
-    let Some(resource) = served.resource("", plural).filter(|_| is_bounded) else {
+    let Some(resource) = served.resource(group, plural).filter(|_| is_bounded) else {
         return Ok(Usage::new());
     };
     let mut total = Usage::new();

@@ -88,7 +88,11 @@ async fn walk(snapshot: &Snapshot, prefix: &str, start: Option<&str>, limit: Opt
                 .map_or("", |last| last.key.get(prefix.len()..).unwrap_or(""));
             let revision = i64::try_from(snapshot.revision).unwrap_or(i64::MAX);
             next = Some(Token::after(last, revision).encode());
-            remaining = filter.is_everything().then(|| rest.count() + 1);
+            remaining = filter.is_everything().then(|| match start {
+                // What is not in the page follows it.
+                None if is_all(&snapshot.objects, prefix) => snapshot.objects.len() - items.len(),
+                _ => rest.count() + 1,
+            });
             break;
         }
         items.push(Arc::clone(stored));
@@ -100,6 +104,12 @@ async fn walk(snapshot: &Snapshot, prefix: &str, start: Option<&str>, limit: Opt
         remaining,
         room: None,
     }
+}
+
+/// Whether all objects are under the prefix.
+fn is_all(objects: &OrdMap<Arc<str>, Arc<Stored>>, prefix: &str) -> bool {
+    let ends = [objects.get_min(), objects.get_max()];
+    ends.iter().flatten().all(|(key, _)| key.starts_with(prefix))
 }
 
 /// The collection narrowed to one key, without a walk.

@@ -23,6 +23,7 @@ impl Unwritten {
                     | StoreError::Full { .. }
                     | StoreError::Unavailable(_)
                     | StoreError::Refused(_)
+                    | StoreError::ReadOnly(_)
             ),
             error: store_failed(error),
         }

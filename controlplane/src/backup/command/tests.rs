@@ -161,8 +161,9 @@ async fn a_running_daemon_gives_a_backup_of_itself() {
     disk.put("/registry/c/large", vec![7; 5 << 20].into(), Expect::Absent)
         .await
         .unwrap();
-    let (_held, address) = socket::address(&store).unwrap();
-    let mut slow = tokio::net::UnixStream::connect(address).await.unwrap();
+    let slow = socket::connect_for_backup(&store).unwrap();
+    slow.set_nonblocking(true).unwrap();
+    let mut slow = tokio::net::UnixStream::from_std(slow).unwrap();
     tokio::io::AsyncReadExt::read_u8(&mut slow).await.unwrap();
     shutdown.cancel();
     serving.await.unwrap();

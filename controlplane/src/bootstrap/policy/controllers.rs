@@ -1,7 +1,7 @@
 //! What the controllers that run here may do. Data only.
 
 use super::rule::R::{Named, On};
-use super::rule::{APPS, BATCH, CERTIFICATES, DISCOVERY, EVENTS, NETWORKING, R, RBAC, READ};
+use super::rule::{APPS, BATCH, CERTIFICATES, DISCOVERY, EVENTS, NETWORKING, R, RBAC, READ, RESOURCE};
 
 /// One role per controller that runs here, bound to its service account in kube-system.
 pub(super) const CONTROLLERS: &[(&str, &[R])] = &[
@@ -149,6 +149,18 @@ pub(super) const CONTROLLERS: &[(&str, &[R])] = &[
         ],
     ),
     (
+        "legacy-service-account-token-cleaner",
+        &[
+            Named(
+                "get",
+                "",
+                "configmaps",
+                "kube-apiserver-legacy-service-account-token-tracking",
+            ),
+            On("delete,patch", "", "secrets"),
+        ],
+    ),
+    (
         "namespace-controller",
         &[
             On("delete,get,list,watch", "", "namespaces"),
@@ -182,6 +194,18 @@ pub(super) const CONTROLLERS: &[(&str, &[R])] = &[
             On("update", "", "replicationcontrollers/status"),
             On("update", "", "replicationcontrollers/finalizers"),
             On("create,delete,list,patch,watch", "", "pods"),
+            EVENTS,
+        ],
+    ),
+    (
+        "resource-claim-controller",
+        &[
+            On(READ, "", "pods"),
+            On(READ, RESOURCE, "resourceclaimtemplates"),
+            On("create,delete,get,list,patch,update,watch", RESOURCE, "resourceclaims"),
+            On("patch,update", RESOURCE, "resourceclaims/status"),
+            On("patch,update", "", "pods/status"),
+            On("update", "", "pods/finalizers"),
             EVENTS,
         ],
     ),

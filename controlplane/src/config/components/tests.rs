@@ -117,6 +117,14 @@ fn what_no_part_reads_is_refused_by_name() {
             "--config: only the scheduler",
         ),
         (
+            &["--components=apiserver", "--policy-config-file=x"],
+            "--policy-config-file: only the scheduler",
+        ),
+        (
+            &["--config=x", "--policy-config-file=y"],
+            "--policy-config-file: says what --config says",
+        ),
+        (
             &["--components=apiserver,scheduler", "--node-eviction-rate=1"],
             "--node-eviction-rate: only the controllers",
         ),
@@ -149,7 +157,7 @@ fn what_no_part_reads_is_refused_by_name() {
             "must be given together",
         ),
         (
-            &[CONTROLLERS, KUBECONFIG, "--service-account-private-key-file=x"],
+            &[SCHEDULER, KUBECONFIG, "--service-account-private-key-file=x"],
             "--service-account-private-key-file: ",
         ),
     ];

@@ -56,7 +56,8 @@ impl Tolerances {
         }
     }
 
-    fn is_within(self, ratio: f64) -> bool {
+    /// Whether nothing is to change for this ratio.
+    pub(super) fn is_within(self, ratio: f64) -> bool {
         (1.0 - self.down..=1.0 + self.up).contains(&ratio)
     }
 }
@@ -240,7 +241,7 @@ fn clamped(value: i128) -> i64 {
 }
 
 /// Rounded up; a float beyond the integers is the largest of them.
-fn ceil(value: f64) -> i32 {
+pub(super) fn ceil(value: f64) -> i32 {
     value.ceil() as i32
 }
 

@@ -40,10 +40,34 @@ pub(super) struct Decision {
     pub(super) events: Vec<Told>,
 }
 
+/// Reasons of conditions for which the autoscaler itself is to be mended.
+const OF_SPEC: [&str; 3] = ["AmbiguousSelector", "InvalidMetricSourceType", "InvalidSelector"];
+
+impl Decision {
+    /// The action and the error that upstream counts it as.
+    pub(super) fn counted(&self) -> (&'static str, &'static str) {
+        let action = match &self.rescale {
+            Some(rescale) if rescale.to > rescale.from => "scale_up",
+            Some(rescale) if rescale.to < rescale.from => "scale_down",
+            _ => "none",
+        };
+        let failed = |told: &Told| told.reason == "FailedComputeMetricsReplicas" || told.reason == "FailedGetScale";
+        let conditions = self.status.conditions.iter().flatten();
+        let mut inactive = conditions.filter(|condition| condition.type_ == ACTIVE && condition.status == "False");
+        let is_of_spec = inactive.any(|condition| OF_SPEC.contains(&condition.reason.as_deref().unwrap_or_default()));
+        let error = match self.events.iter().any(failed) {
+            false => "none",
+            true if is_of_spec => "spec",
+            true => "internal",
+        };
+        (action, error)
+    }
+}
+
 /// Rivals named where there are too many: each of them names the others.
 pub(super) const RIVALS_TOLD: usize = 5;
 /// Metrics that are computed of one autoscaler, at most: its list has no end, and each takes a walk over the pods.
-const METRICS_MAX: usize = 100;
+pub(super) const METRICS_MAX: usize = 100;
 /// Metrics that fail and have events of their own, at most, of one decision.
 const FAILURES_TOLD: usize = 5;
 /// The longest message of a condition, in bytes, as conditions elsewhere have it (`metav1.Condition`).
@@ -281,15 +305,17 @@ impl Turn<'_> {
         let mut computing = Computing::of(Inputs {
             autoscaler: self.known.autoscaler,
             usage,
+            served: &self.known.observed.served,
             pods: &pods,
             current,
+            there: target.there(),
             now: self.known.now,
         });
         let mut most: Option<(i32, String)> = None;
         let mut failed: Vec<MetricError> = Vec::new();
         let mut statuses = Vec::new();
-        for spec in specs.iter().take(METRICS_MAX) {
-            match computing.compute(spec) {
+        for (at, spec) in specs.iter().take(METRICS_MAX).enumerate() {
+            match computing.compute(at, spec) {
                 Ok(found) => {
                     statuses.push(found.status);
                     if most.as_ref().is_none_or(|(replicas, _)| found.replicas > *replicas) {

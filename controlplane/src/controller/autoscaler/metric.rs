@@ -1,24 +1,21 @@
 //! What each metric of an autoscaler says. Pure.
 //!
-//! Resource metrics come from metrics.k8s.io. Nothing serves metrics of Pods, Objects or from outside here: they fail with what upstream
-//! says where their APIs are absent.
+//! Resource metrics come from metrics.k8s.io; those of pods, objects and from outside are computed in [`super::elsewhere`].
 
 use super::calculate::{self, Prepared, Proposal, Question, Sample, Samples, Tolerances, Wanted};
+use super::elsewhere;
 use super::observe::PodUsage;
+use super::served::AllServed;
 use k8s_openapi::api::autoscaling::v2::{
     ContainerResourceMetricStatus, HorizontalPodAutoscaler, MetricSpec, MetricStatus, MetricTarget, MetricValueStatus,
     ResourceMetricStatus,
 };
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use proto::api::quantity::Quantity;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-const NO_CUSTOM: &str =
-    "unable to fetch metrics from custom metrics API: no custom metrics API (custom.metrics.k8s.io) registered";
 
 /// A metric that cannot be had.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,10 +53,14 @@ pub(super) struct Proposed {
 pub(super) struct Inputs<'a> {
     pub(super) autoscaler: &'a HorizontalPodAutoscaler,
     pub(super) usage: &'a Result<Vec<PodUsage>, String>,
+    /// What others serve.
+    pub(super) served: &'a AllServed,
     /// The pods that the target's selector chooses.
     pub(super) pods: &'a [Arc<Pod>],
     /// The replicas there should be now.
     pub(super) current: i32,
+    /// The replicas there are, as the target's scale says.
+    pub(super) there: i32,
     pub(super) now: Timestamp,
 }
 
@@ -79,13 +80,13 @@ impl<'a> Computing<'a> {
         }
     }
 
-    /// What a metric says.
-    pub(super) fn compute(&mut self, metric: &MetricSpec) -> Result<Proposed, MetricError> {
-        compute(self, metric)
+    /// What the metric in that place of the autoscaler's list says.
+    pub(super) fn compute(&mut self, at: usize, metric: &MetricSpec) -> Result<Proposed, MetricError> {
+        compute(self, at, metric)
     }
 }
 
-fn compute(computing: &mut Computing<'_>, metric: &MetricSpec) -> Result<Proposed, MetricError> {
+fn compute(computing: &mut Computing<'_>, at: usize, metric: &MetricSpec) -> Result<Proposed, MetricError> {
     if let Some(source) = metric.resource.as_ref().filter(|_| metric.type_ == "Resource") {
         let found = resource(computing, &source.name, "", &source.target);
         let (proposal, name) = found.map_err(|cause| MetricError {
@@ -119,7 +120,8 @@ fn compute(computing: &mut Computing<'_>, metric: &MetricSpec) -> Result<Propose
             all.container_resource = Some(status);
         }));
     }
-    Err(unserved(&computing.inputs, metric))
+    let inputs = &computing.inputs;
+    elsewhere::compute(inputs, metric, inputs.served.get(&at))
 }
 
 fn proposed(proposal: Proposal, name: String, metric: &MetricSpec, fill: impl FnOnce(&mut MetricStatus)) -> Proposed {
@@ -219,70 +221,4 @@ fn samples(inputs: &Inputs<'_>, usage: &[PodUsage], resource: &str, container: &
         }
     }
     Ok(samples)
-}
-
-/// The error of a metric that nothing serves.
-fn unserved(inputs: &Inputs<'_>, metric: &MetricSpec) -> MetricError {
-    let namespace = inputs.autoscaler.namespace().unwrap_or_default();
-    let error = |reason, cause: String, of: &str| MetricError {
-        reason,
-        message: format!("failed to get {of} metric value: {cause}"),
-        cause,
-    };
-    if let Some(source) = metric.pods.as_ref().filter(|_| metric.type_ == "Pods") {
-        let cause = format!("unable to get metric {}: {NO_CUSTOM}", source.metric.name);
-        return error("FailedGetPodsMetric", cause, "pods");
-    }
-    if let Some(source) = metric.object.as_ref().filter(|_| metric.type_ == "Object") {
-        let (name, object) = (&source.metric.name, &source.described_object);
-        let mut cause = format!(
-            "unable to get metric {name}: {NO_CUSTOM} on {} {namespace}/{}",
-            object.kind, object.name
-        );
-        if source.target.type_ == "AverageValue" {
-            cause = format!("failed to get {name} object metric: {cause}");
-        }
-        return error("FailedGetObjectMetric", cause, "object");
-    }
-    if let Some(source) = metric.external.as_ref().filter(|_| metric.type_ == "External") {
-        let name = &source.metric.name;
-        let cause = format!(
-            "unable to get external metric {namespace}/{name}/{}: unable to fetch metrics from external metrics API: the server \
-             could not find the requested resource (get {name}.external.metrics.k8s.io)",
-            go_selector(source.metric.selector.as_ref())
-        );
-        let nested = match source.target.average_value {
-            Some(_) => format!("failed to get {name} external metric: {cause}"),
-            None => format!("failed to get external metric {name}: {cause}"),
-        };
-        return MetricError {
-            reason: "FailedGetExternalMetric",
-            message: format!("failed to get {name} external metric value: {nested}"),
-            cause,
-        };
-    }
-    let cause = format!("unknown metric source type {:?}", metric.type_);
-    MetricError {
-        reason: "InvalidMetricSourceType",
-        message: cause.clone(),
-        cause,
-    }
-}
-
-/// A selector as Go prints one.
-fn go_selector(selector: Option<&LabelSelector>) -> String {
-    let Some(selector) = selector else {
-        return "nil".to_owned();
-    };
-    let labels = selector.match_labels.iter().flatten();
-    let labels: String = labels.map(|(key, value)| format!("{key}: {value},")).collect();
-    let requirements = selector.match_expressions.iter().flatten().map(|requirement| {
-        let values = requirement.values.as_deref().unwrap_or_default().join(" ");
-        let (key, operator) = (&requirement.key, &requirement.operator);
-        format!("LabelSelectorRequirement{{Key:{key},Operator:{operator},Values:[{values}],}},")
-    });
-    let requirements: String = requirements.collect();
-    format!(
-        "&LabelSelector{{MatchLabels:map[string]string{{{labels}}},MatchExpressions:[]LabelSelectorRequirement{{{requirements}}},}}"
-    )
 }

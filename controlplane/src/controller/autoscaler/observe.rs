@@ -1,5 +1,8 @@
 //! What a decision needs to know and no informer does: the target's scale, and what its pods use. All I/O of this controller is here.
 
+use super::decide::METRICS_MAX;
+use super::served::{self, AllServed};
+use crate::controller::ask::ask;
 use crate::controller::discovery;
 use crate::controller::disruption::scale::is_segment;
 use crate::controller::write::Resource;
@@ -16,11 +19,15 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::time::Duration;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
+/// What a decision may wait for all that it asks, together: whoever serves metrics must not hold up the autoscalers of others for longer.
 const DEADLINE: Duration = Duration::from_secs(30);
+/// The longest answer of the server of the cluster's metrics, in bytes; and of one that describes objects.
+const USAGE_MAX: usize = 16 << 20;
+const OBJECT_MAX: usize = 4 << 20;
 /// What upstream's client says where an API is not served.
-const ABSENT: &str = "the server could not find the requested resource";
+pub(super) const ABSENT: &str = "the server could not find the requested resource";
 
 /// What is to be scaled.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,6 +44,12 @@ impl Target {
     /// The replicas there should be.
     pub(super) fn replicas(&self) -> i32 {
         let replicas = self.scale["spec"]["replicas"].as_i64().unwrap_or(0);
+        i32::try_from(replicas).unwrap_or(i32::MAX)
+    }
+
+    /// The replicas there are.
+    pub(super) fn there(&self) -> i32 {
+        let replicas = self.scale["status"]["replicas"].as_i64().unwrap_or(0);
         i32::try_from(replicas).unwrap_or(i32::MAX)
     }
 
@@ -61,32 +74,61 @@ pub(super) struct Observed {
     pub(super) target: Result<Target, String>,
     /// Of the pods that the target's selector chooses, if a metric asks for it.
     pub(super) usage: Result<Vec<PodUsage>, String>,
+    /// The metrics that others serve.
+    pub(super) served: AllServed,
 }
 
-async fn within<T>(asking: impl Future<Output = Result<T, kube::Error>>) -> Result<T, String> {
-    match timeout(DEADLINE, asking).await {
-        Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(kube::Error::Api(status))) => Err(status.message.clone()),
-        Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err("deadline exceeded".to_owned()),
+/// What comes of `asking`, if that is known by then.
+pub(super) async fn by<T>(until: Instant, asking: impl Future<Output = Result<T, String>>) -> Result<T, String> {
+    let asked = timeout_at(until, asking).await;
+    asked.unwrap_or_else(|_| Err("deadline exceeded".to_owned()))
+}
+
+/// An error as it is told.
+pub(super) fn told(error: kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message,
+        error => error.to_string(),
     }
 }
 
 /// Finds out what the autoscaler's next decision needs.
 pub(super) async fn observe(client: &Client, autoscaler: &HorizontalPodAutoscaler) -> Observed {
+    let until = Instant::now() + DEADLINE;
     let namespace = autoscaler.namespace().unwrap_or_default();
-    let target = target(client, &namespace, &autoscaler.spec.scale_target_ref).await;
+    let target = by(until, target(client, &namespace, &autoscaler.spec.scale_target_ref)).await;
     let metrics = autoscaler.spec.metrics.as_deref().unwrap_or_default();
     let is_asked = metrics
         .iter()
         .any(|metric| matches!(&*metric.type_, "Resource" | "ContainerResource"));
-    let usage = match &target {
-        Ok(target) if is_asked && target.replicas() > 0 && !target.selector().is_empty() => {
-            usage(client, &namespace, target.selector()).await
+    let used = async {
+        match &target {
+            Ok(target) if is_asked && target.replicas() > 0 && !target.selector().is_empty() => {
+                usage(client, &namespace, target.selector(), until).await
+            }
+            _ => Ok(Vec::new()),
         }
-        _ => Ok(Vec::new()),
     };
-    Observed { target, usage }
+    let served = async {
+        match &target {
+            Ok(target) if is_followed(autoscaler, target) => {
+                let asked = &metrics[..metrics.len().min(METRICS_MAX)];
+                served::ask(client, &namespace, target.selector(), asked, until).await
+            }
+            _ => AllServed::new(),
+        }
+    };
+    // One that hangs takes nothing of the other's time.
+    let (usage, served) = futures::join!(used, served);
+    Observed { target, usage, served }
+}
+
+/// Whether metrics are looked at: not where nothing is scaled, or bounds alone decide.
+fn is_followed(autoscaler: &HorizontalPodAutoscaler, target: &Target) -> bool {
+    let (replicas, spec) = (target.replicas(), &autoscaler.spec);
+    let min = spec.min_replicas.unwrap_or(1);
+    let bounds = min..=spec.max_replicas.max(min);
+    !target.selector().is_empty() && bounds.contains(&replicas)
 }
 
 async fn target(client: &Client, namespace: &str, reference: &CrossVersionObjectReference) -> Result<Target, String> {
@@ -97,23 +139,16 @@ async fn target(client: &Client, namespace: &str, reference: &CrossVersionObject
     }
     let request = Request::get(format!("{}/scale", resource.path(&key))).body(Vec::new());
     let request = request.map_err(|error| error.to_string())?;
-    let scale = within(client.request::<Value>(request)).await?;
+    let scale = ask::<Value>(client, request, OBJECT_MAX).await.map_err(told)?;
     Ok(Target { resource, key, scale })
 }
 
 /// The resource of a kind, in whatever version of its group has it, that of the reference first.
 async fn resource(client: &Client, reference: &CrossVersionObjectReference) -> Result<Resource, String> {
     let (own, kind) = (reference.api_version.as_deref().unwrap_or("v1"), &reference.kind);
-    let (group, version) = own.split_once('/').unwrap_or(("", own));
-    if !is_segment(version) || !(group.is_empty() || is_segment(group)) {
-        return Err(format!("unexpected GroupVersion string: {own}"));
-    }
-    let mut versions = vec![own.to_owned()];
-    if !group.is_empty() {
-        versions.extend(served(client, group).await.into_iter().filter(|version| version != own));
-    }
+    let group = own.split_once('/').map_or("", |(group, _)| group);
     let mut first_error = None;
-    for version in versions {
+    for version in versions(client, reference).await? {
         match discovery::of_kind(client, &version, kind).await {
             Ok(Some((resource, true))) => return Ok(resource),
             Ok(Some((_, false))) => first_error = first_error.or_else(|| Some(ABSENT.to_owned())),
@@ -124,30 +159,53 @@ async fn resource(client: &Client, reference: &CrossVersionObjectReference) -> R
     Err(first_error.unwrap_or_else(|| format!("no matches for kind {kind:?} in group {group:?}")))
 }
 
-async fn served(client: &Client, group: &str) -> Vec<String> {
+/// The versions in which a kind is looked for, that of the reference first.
+pub(super) async fn versions(client: &Client, reference: &CrossVersionObjectReference) -> Result<Vec<String>, String> {
+    let own = reference
+        .api_version
+        .as_deref()
+        .filter(|own| !own.is_empty())
+        .unwrap_or("v1");
+    let (group, version) = own.split_once('/').unwrap_or(("", own));
+    if !is_segment(version) || !(group.is_empty() || is_segment(group)) {
+        return Err(format!("unexpected GroupVersion string: {own}"));
+    }
+    let mut versions = vec![own.to_owned()];
+    if !group.is_empty() {
+        versions.extend(
+            of_group(client, group)
+                .await
+                .into_iter()
+                .filter(|version| version != own),
+        );
+    }
+    Ok(versions)
+}
+
+async fn of_group(client: &Client, group: &str) -> Vec<String> {
     let Ok(request) = Request::get(format!("/apis/{group}")).body(Vec::new()) else {
         return Vec::new();
     };
-    let found = within(client.request::<APIGroup>(request)).await;
+    let found = ask::<APIGroup>(client, request, OBJECT_MAX).await;
     let versions = found.map(|group| group.versions).unwrap_or_default();
     versions.into_iter().map(|version| version.group_version).collect()
 }
 
-async fn usage(client: &Client, namespace: &str, selector: &str) -> Result<Vec<PodUsage>, String> {
+async fn usage(client: &Client, namespace: &str, selector: &str, until: Instant) -> Result<Vec<PodUsage>, String> {
     let kind = GroupVersionKind::gvk("metrics.k8s.io", "v1beta1", "PodMetrics");
     let resource = ApiResource::from_gvk_with_plural(&kind, "pods");
     let asked = kube::api::Request::new(DynamicObject::url_path(&resource, Some(namespace)));
     let asked = asked.list(&ListParams::default().labels(selector));
     let mut asked = asked.map_err(|error| error.to_string())?;
     asked.extensions_mut().insert(Unlabelled);
-    let listing = client.request::<ObjectList<DynamicObject>>(asked);
-    let listed = match timeout(DEADLINE, listing).await {
-        Ok(Ok(listed)) => Ok(listed),
-        Ok(Err(kube::Error::Api(status))) if status.code == 404 => Err(format!("{ABSENT} (get pods.metrics.k8s.io)")),
-        Ok(Err(kube::Error::Api(status))) => Err(status.message.clone()),
-        Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err("deadline exceeded".to_owned()),
+    let listing = async {
+        let listed = ask::<ObjectList<DynamicObject>>(client, asked, USAGE_MAX).await;
+        listed.map_err(|error| match error {
+            kube::Error::Api(status) if status.code == 404 => format!("{ABSENT} (get pods.metrics.k8s.io)"),
+            error => told(error),
+        })
     };
+    let listed = by(until, listing).await;
     let listed = listed.map_err(|error| format!("unable to fetch metrics from resource metrics API: {error}"))?;
     let pods: Vec<PodUsage> = listed.items.iter().filter_map(pod_usage).collect();
     match pods.is_empty() {

@@ -138,13 +138,18 @@ impl Wanted {
         }
     }
 
-    /// Cuts the groups, of which several subsets may be one, to `most`.
+    /// Cuts the groups, of which several subsets may be one, to `most`: as within a subset, who is ready comes first.
     fn cut(&mut self, most: usize) {
-        for content in self.groups.values_mut() {
-            while content.len() > most {
-                content.pop_last();
-                self.skipped += 1;
-            }
+        for content in self.groups.values_mut().filter(|content| content.len() > most) {
+            self.skipped += content.len() - most;
+            let mut ready = content.values().filter(|endpoint| is_ready(endpoint)).count().min(most);
+            let mut waiting = most - ready;
+            content.retain(|_, endpoint| {
+                let room = if is_ready(endpoint) { &mut ready } else { &mut waiting };
+                let is_kept = *room > 0;
+                *room -= usize::from(is_kept);
+                is_kept
+            });
         }
     }
 
@@ -172,6 +177,11 @@ impl Wanted {
         }
         events
     }
+}
+
+fn is_ready(endpoint: &Endpoint) -> bool {
+    let conditions = endpoint.conditions.as_ref();
+    conditions.and_then(|conditions| conditions.ready) == Some(true)
 }
 
 fn endpoint(ip: IpAddr, address: &EndpointAddress, is_ready: bool) -> Endpoint {

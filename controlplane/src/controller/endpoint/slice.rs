@@ -6,7 +6,8 @@ use crate::controller::harness::{Controller, Wiring};
 use crate::controller::informers::Informers;
 use crate::controller::owner::controller_reference;
 use crate::controller::pod;
-use crate::controller::write::{self, EventText, Plan, Write};
+use crate::controller::write::{self, EventText, Failure, Plan, Verb, Write};
+use crate::metrics::controllers::Controllers as Counters;
 use client::Key;
 use k8s_openapi::api::core::v1::{Node, Pod, Service};
 use k8s_openapi::api::discovery::v1::{
@@ -18,6 +19,7 @@ use kube::api::ObjectMeta;
 use proto::api::selector::Selector;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 /// Label that names the Service.
 pub const SERVICE_NAME: &str = "kubernetes.io/service-name";
@@ -95,6 +97,27 @@ impl Controller for EndpointSlices {
                 .map(|name| Key::new(change.key.namespace.clone(), name))
                 .collect()
         });
+    }
+
+    fn wrote(&self, counters: &Counters, _key: &Key, write: &Write, failure: Option<&Failure>, _now: Timestamp) {
+        if failure.is_none() {
+            counters.slice_changed(match write.verb {
+                Verb::Create(_) => "create",
+                Verb::Delete { .. } => "delete",
+                _ => "update",
+            });
+        }
+    }
+
+    fn reconciled(
+        &self,
+        counters: &Counters,
+        _key: &Key,
+        _writes: &[Write],
+        failure: Option<&Failure>,
+        _took: Duration,
+    ) {
+        counters.slices_synced(failure.is_none());
     }
 
     fn plan(&self, key: &Key, _now: Timestamp) -> Plan {

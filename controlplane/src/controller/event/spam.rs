@@ -1,7 +1,7 @@
 //! How many events one object may have: as client-go's spam filter, a bucket of tokens for each object. Pure.
 
+use super::memory::{Memory, digest};
 use k8s_openapi::api::core::v1::ObjectReference;
-use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -9,54 +9,34 @@ use tokio::time::Instant;
 const BURST: u32 = 25;
 /// After so long it may have another one.
 const REFILL: Duration = Duration::from_secs(300);
-/// Objects that are remembered; the one that was told of longest ago is forgotten first.
-const OBJECTS: usize = 4096;
 
-/// API version, kind, namespace, name and UID of an object.
-type Subject = [Option<String>; 5];
-
-/// The buckets of a source.
+/// The buckets of a source: when each is full again.
 #[derive(Default)]
-pub(super) struct SpamFilter {
-    /// When the bucket is full again, and the turn of its last event.
-    buckets: BTreeMap<Subject, (Instant, u64)>,
-    /// By turn.
-    turns: BTreeMap<u64, Subject>,
-    turn: u64,
-}
+pub(crate) struct SpamFilter(Memory<Instant>);
 
 impl SpamFilter {
     /// Whether there may be another event about the object now; if so, it takes a token.
-    pub(super) fn admits(&mut self, about: &ObjectReference, now: Instant) -> bool {
-        let subject = [
-            about.api_version.clone(),
-            about.kind.clone(),
-            about.namespace.clone(),
-            about.name.clone(),
-            about.uid.clone(),
-        ];
-        let known = self.buckets.get(&subject).copied();
-        let full_at = known.map_or(now, |(full_at, _)| full_at.max(now));
-        let admits = full_at - now <= REFILL * (BURST - 1);
-        let full_at = if admits { full_at + REFILL } else { full_at };
-        match known {
-            Some((_, turn)) => drop(self.turns.remove(&turn)),
-            None if self.buckets.len() >= OBJECTS => {
-                if let Some((_, oldest)) = self.turns.pop_first() {
-                    self.buckets.remove(&oldest);
-                }
-            }
-            None => {}
+    pub(crate) fn admits(&mut self, about: &ObjectReference, now: Instant) -> bool {
+        let subject = (
+            &about.api_version,
+            &about.kind,
+            &about.namespace,
+            &about.name,
+            &about.uid,
+        );
+        let (full_at, _) = self.0.touch(digest(subject), || now);
+        *full_at = now.max(*full_at);
+        let admits = *full_at - now <= REFILL * (BURST - 1);
+        if admits {
+            *full_at += REFILL;
         }
-        self.turn += 1;
-        self.turns.insert(self.turn, subject.clone());
-        self.buckets.insert(subject, (full_at, self.turn));
         admits
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::memory::ENTRIES;
     use super::*;
 
     fn about(name: &str) -> ObjectReference {
@@ -94,14 +74,14 @@ mod tests {
         let mut filter = SpamFilter::default();
         let now = Instant::now();
         assert_eq!(admitted(&mut filter, "a", 100, now), 25);
-        for other in 0..OBJECTS - 1 {
+        for other in 0..ENTRIES - 1 {
             assert_eq!(admitted(&mut filter, &format!("o{other}"), 1, now), 1);
         }
         assert_eq!(admitted(&mut filter, "a", 1, now), 0, "still known");
-        for other in OBJECTS..3 * OBJECTS {
+        for other in ENTRIES..3 * ENTRIES {
             assert_eq!(admitted(&mut filter, &format!("o{other}"), 1, now), 1);
         }
-        assert_eq!((filter.buckets.len(), filter.turns.len()), (OBJECTS, OBJECTS));
+        assert_eq!(filter.0.len(), ENTRIES);
         assert_eq!(admitted(&mut filter, "a", 100, now), 25, "forgotten");
     }
 }

@@ -56,6 +56,15 @@ const FAILURES: [&str; 5] = [
     "PodFailurePolicy",
 ];
 
+/// Reasons of success.
+const SUCCESSES: [&str; 2] = ["CompletionsReached", "SuccessPolicy"];
+
+/// The reason, if it is one of ours; a stored condition may say anything.
+pub fn known_reason(reason: &str) -> &'static str {
+    let mut known = FAILURES.into_iter().chain(SUCCESSES);
+    known.find(|known| *known == reason).unwrap_or_default()
+}
+
 /// The end that calls for the pods that still run to be ended.
 pub fn early(view: &View<'_>) -> Option<End> {
     announced(view)

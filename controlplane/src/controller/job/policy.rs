@@ -30,11 +30,13 @@ impl Outcome {
 
 /// The first rule that fits a failed pod decides; without one the failure counts.
 pub fn outcome(policy: Option<&PodFailurePolicy>, pod: &Pod) -> Outcome {
+    matched(policy, pod).unwrap_or(Outcome::Count)
+}
+
+/// What the first rule says that fits a failed pod, if any does.
+pub fn matched(policy: Option<&PodFailurePolicy>, pod: &Pod) -> Option<Outcome> {
     let rules = policy.into_iter().flat_map(|policy| &policy.rules).enumerate();
-    rules
-        .filter_map(|(index, rule)| judge(rule, index, pod))
-        .next()
-        .unwrap_or(Outcome::Count)
+    rules.filter_map(|(index, rule)| judge(rule, index, pod)).next()
 }
 
 fn judge(rule: &PodFailurePolicyRule, index: usize, pod: &Pod) -> Option<Outcome> {

@@ -92,10 +92,15 @@ pub fn finished(job: &Job) -> Option<&JobCondition> {
         .find(|c| matches!(c.type_.as_str(), "Complete" | "Failed") && c.status == "True")
 }
 
+/// The controller that looks after it, as its spec says; ours, if that says nothing.
+pub fn manager(job: &Job) -> &str {
+    let manager = job.spec.as_ref().and_then(|spec| spec.managed_by.as_deref());
+    manager.unwrap_or(MANAGER)
+}
+
 /// Whether somebody else's controller looks after it.
 pub fn is_foreign(job: &Job) -> bool {
-    let manager = job.spec.as_ref().and_then(|spec| spec.managed_by.as_deref());
-    manager.is_some_and(|manager| manager != MANAGER)
+    manager(job) != MANAGER
 }
 
 impl<'a> View<'a> {

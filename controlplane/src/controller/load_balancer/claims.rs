@@ -3,10 +3,14 @@
 //! A Service has an address whole or not at all: proxies lead every port of a Service at every address it shows. Who shows a port of
 //! an address has it, until its status says otherwise; what nobody has goes to the oldest Service that finds all its ports free.
 
+mod holdings;
+
 use client::Key;
 use k8s_openapi::jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+
+pub use holdings::Holdings;
 
 /// A port's number and protocol.
 pub type Port = (i32, String);
@@ -35,57 +39,19 @@ pub struct Clash {
     pub holder: Key,
 }
 
-/// What keeps the Service `key` from addresses it wants: every port that somebody else has, by address.
-pub fn clashes(key: &Key, claims: &[Claim]) -> BTreeMap<IpAddr, Vec<Clash>> {
-    let mut claims: Vec<&Claim> = claims.iter().collect();
-    claims.sort_by_key(|claim| (claim.created, &claim.key));
-    let own = claims.iter().find(|claim| claim.key == *key);
-    let mut found = BTreeMap::new();
-    for address in own.into_iter().flat_map(|claim| &claim.wants) {
-        let taken = settle(*address, &claims);
-        let ports = own.into_iter().flat_map(|claim| &claim.ports);
-        let others = ports.filter_map(|port| {
-            let holder = *taken.get(port)?;
-            (holder != key).then(|| Clash {
-                port: port.clone(),
-                holder: holder.clone(),
-            })
-        });
-        let others: Vec<Clash> = others.collect();
-        if !others.is_empty() {
-            found.insert(*address, others);
-        }
-    }
-    found
-}
-
-/// Who has each port of one address; `claims` are sorted by age.
-fn settle<'a>(address: IpAddr, claims: &[&'a Claim]) -> BTreeMap<&'a Port, &'a Key> {
-    let mut taken: BTreeMap<&Port, &Key> = BTreeMap::new();
-    for claim in claims {
-        for port in claim.has.get(&address).into_iter().flatten() {
-            taken.entry(port).or_insert(&claim.key);
-        }
-    }
-    for claim in claims.iter().filter(|claim| claim.wants.contains(&address)) {
-        let is_free = |port: &Port| taken.get(port).is_none_or(|holder| **holder == claim.key);
-        if claim.ports.iter().all(is_free) {
-            taken.extend(claim.ports.iter().map(|port| (port, &claim.key)));
-        }
-    }
-    taken
-}
-
-/// Which Services have a say in which port.
+/// Which Services have a say in which port, who has what, and whose claim is to be looked at again.
 #[derive(Default)]
 pub struct Rivals {
     ports: BTreeMap<Key, BTreeSet<Port>>,
     keys: BTreeMap<Port, BTreeSet<Key>>,
+    holdings: Holdings,
+    stale: BTreeSet<Key>,
 }
 
 impl Rivals {
     /// Notes which ports a Service has or wants; `None` is one that has no say any more.
     pub fn note(&mut self, key: &Key, ports: Option<BTreeSet<Port>>) {
+        self.forget(key);
         for port in self.ports.remove(key).into_iter().flatten() {
             if let Some(keys) = self.keys.get_mut(&port) {
                 keys.remove(key);
@@ -101,6 +67,32 @@ impl Rivals {
         self.ports.insert(key.clone(), ports);
     }
 
+    /// What is known of this Service's claim may not be so any more.
+    pub fn forget(&mut self, key: &Key) {
+        self.stale.insert(key.clone());
+    }
+
+    /// Nor what is known of any.
+    pub fn forget_all(&mut self) {
+        let known = self.holdings.keys().chain(self.ports.keys());
+        self.stale.extend(known.cloned());
+    }
+
+    /// The Services whose claims are to be looked at, and entered, before anybody is planned.
+    pub fn take_stale(&mut self) -> BTreeSet<Key> {
+        std::mem::take(&mut self.stale)
+    }
+
+    /// Enters what a Service has and wants now.
+    pub fn enter(&mut self, key: &Key, claim: Option<Claim>) {
+        self.holdings.set(key, claim);
+    }
+
+    /// See [`Holdings::clashes`].
+    pub fn clashes(&self, key: &Key) -> BTreeMap<IpAddr, Vec<Clash>> {
+        self.holdings.clashes(key)
+    }
+
     /// Every Service with a say.
     pub fn all(&self) -> Vec<Key> {
         self.ports.keys().cloned().collect()
@@ -109,13 +101,16 @@ impl Rivals {
     /// The Service itself and all whose claims bear on its own: those that share a port with it, or with one of those.
     pub fn of(&self, key: &Key) -> BTreeSet<Key> {
         let mut found = BTreeSet::from([key.clone()]);
-        let mut next = vec![key.clone()];
+        let mut next = vec![key];
+        // Each port is looked at once, however many Services share it.
+        let mut seen: BTreeSet<&Port> = BTreeSet::new();
         while let Some(key) = next.pop() {
-            let ports = self.ports.get(&key).into_iter().flatten();
-            for other in ports.filter_map(|port| self.keys.get(port)).flatten() {
-                if found.insert(other.clone()) {
-                    next.push(other.clone());
+            for port in self.ports.get(key).into_iter().flatten() {
+                if !seen.insert(port) {
+                    continue;
                 }
+                let others = self.keys.get(port).into_iter().flatten();
+                next.extend(others.filter(|other| found.insert((*other).clone())));
             }
         }
         found

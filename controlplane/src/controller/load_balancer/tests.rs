@@ -67,10 +67,13 @@ fn nodes_that_take_traffic_lend_their_addresses() {
 fn planned(service: &Service, others: &[&Service], nodes: &[Arc<Node>]) -> Plan {
     let wants = |service: &Service| wanted(service, nodes, &[]);
     let all = others.iter().copied().chain([service]);
-    let claims: Vec<Claim> = all
-        .map(|service| claim(service, &wants(service), NodePorts::default()))
-        .collect();
-    plan(service, &wants(service), &claims, NodePorts::default())
+    let mut holdings = claims::Holdings::default();
+    for service in all {
+        let claim = claim(service, &wants(service), NodePorts::default());
+        holdings.set(&Key::of(service), Some(claim));
+    }
+    let kept_from = holdings.clashes(&Key::of(service));
+    plan(service, &wants(service), &kept_from, NodePorts::default())
 }
 
 #[test]

@@ -1,8 +1,11 @@
 //! How many objects of a resource a namespace has, asked of the server: a list of one, which says how many remain. Holds no object.
 
-use crate::quota::Evaluator;
+use crate::quota::{Evaluator, Measured};
 use client::Key;
 use http::Request;
+use k8s_openapi::api::resource::v1::ResourceClaim;
+use k8s_openapi::jiff::Timestamp;
+use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,6 +14,8 @@ use tokio::time::timeout;
 
 /// Deadline of one question.
 const DEADLINE: Duration = Duration::from_secs(30);
+/// ResourceClaims of a page.
+const PAGE: usize = 500;
 /// Only what every object has.
 const ACCEPT: &str = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json";
 
@@ -63,16 +68,52 @@ impl Numbers {
 
 /// The number of objects counted under the name. Of a kind that is not served there are none.
 async fn ask(client: &kube::Client, namespace: &str, name: &str) -> Result<i64, String> {
-    let Some(Evaluator::Objects { group, plural }) = Evaluator::of_name(name) else {
-        return Ok(0);
+    let (group, plural) = match Evaluator::of_name(name) {
+        Some(Evaluator::Objects { group, plural }) => (group, plural),
+        Some(Evaluator::DeviceClaims) => return devices(client, namespace, name).await,
+        _ => return Ok(0),
     };
     for root in roots(client, &group).await? {
         let path = format!("{root}/namespaces/{namespace}/{plural}?limit=1");
-        if let Some(list) = get(client, &path).await? {
+        if let Some(list) = get(client, &path, ACCEPT).await? {
             return Ok(number(&list));
         }
     }
     Ok(0)
+}
+
+/// What the ResourceClaims of a namespace use under the name: those are read, page by page.
+async fn devices(client: &kube::Client, namespace: &str, name: &str) -> Result<i64, String> {
+    let (mut total, mut next) = (0i64, String::new());
+    loop {
+        let rest = if next.is_empty() {
+            String::new()
+        } else {
+            format!("&continue={next}")
+        };
+        let path = format!("/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims?limit={PAGE}{rest}");
+        let Some(page) = get(client, &path, "application/json").await? else {
+            return Ok(total);
+        };
+        total = total.saturating_add(used_under(&page, name));
+        match page["metadata"]["continue"].as_str() {
+            Some(more) if !more.is_empty() => more.clone_into(&mut next),
+            _ => return Ok(total),
+        }
+    }
+}
+
+/// What the ResourceClaims of a page use under the name. What cannot be read uses nothing.
+fn used_under(page: &Value, name: &str) -> i64 {
+    let items = page["items"].as_array().into_iter().flatten();
+    let claims = items.filter_map(|item| ResourceClaim::deserialize(item).ok());
+    let used = claims.filter_map(|claim| {
+        claim
+            .usage(Timestamp::UNIX_EPOCH)
+            .get(name)
+            .map(|amount| amount.value())
+    });
+    used.fold(0, i64::saturating_add)
 }
 
 /// How many objects the first page of a list says there are.
@@ -87,7 +128,7 @@ async fn roots(client: &kube::Client, group: &str) -> Result<Vec<String>, String
     if group.is_empty() {
         return Ok(vec!["/api/v1".to_owned()]);
     }
-    let Some(found) = get(client, &format!("/apis/{group}")).await? else {
+    let Some(found) = get(client, &format!("/apis/{group}"), ACCEPT).await? else {
         return Ok(Vec::new());
     };
     let preferred = found["preferredVersion"]["groupVersion"].as_str();
@@ -102,8 +143,8 @@ async fn roots(client: &kube::Client, group: &str) -> Result<Vec<String>, String
 }
 
 /// What is at a path; `None` where nothing is served.
-async fn get(client: &kube::Client, path: &str) -> Result<Option<Value>, String> {
-    let request = Request::get(path).header(http::header::ACCEPT, ACCEPT);
+async fn get(client: &kube::Client, path: &str, accept: &str) -> Result<Option<Value>, String> {
+    let request = Request::get(path).header(http::header::ACCEPT, accept);
     let request = request.body(Vec::new()).map_err(|error| error.to_string())?;
     match timeout(DEADLINE, client.request::<Value>(request)).await {
         Ok(Ok(found)) => Ok(Some(found)),
@@ -117,6 +158,18 @@ async fn get(client: &kube::Client, path: &str) -> Result<Option<Value>, String>
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn devices_of_all_claims_are_added_up() {
+        let claim = |count: i64| {
+            json!({"metadata": {}, "spec": {"devices": {"requests": [
+                {"name": "r", "exactly": {"deviceClassName": "gpu", "count": count}}]}}})
+        };
+        let page = json!({"items": [claim(2), claim(3), {"spec": 7}]});
+        assert_eq!(used_under(&page, "gpu.deviceclass.resource.k8s.io/devices"), 5);
+        assert_eq!(used_under(&page, "count/resourceclaims.resource.k8s.io"), 2);
+        assert_eq!(used_under(&page, "nic.deviceclass.resource.k8s.io/devices"), 0);
+    }
 
     #[test]
     fn a_list_says_how_many_there_are() {

@@ -198,3 +198,29 @@ async fn a_full_quota_makes_no_controller_try_without_pause() {
     // Two pods, some twenty tries that wait twice as long each time.
     assert!(tries.iter().all(|(_, tries)| (2..=100).contains(tries)), "{tries:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn devices_that_are_asked_for_are_charged_by_class() {
+    let world = World::start(0).await;
+    let (devices, claims) = (
+        "gpu.example.com.deviceclass.resource.k8s.io/devices",
+        "count/resourceclaims.resource.k8s.io",
+    );
+    let path = quota(&world, json!({devices: "3", claims: "5"})).await;
+    let all = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims";
+    let claim = |name: &str, count: i64| {
+        let exactly = json!({"deviceClassName": "gpu.example.com", "allocationMode": "ExactCount", "count": count});
+        json!({"kind": "ResourceClaim", "apiVersion": "resource.k8s.io/v1", "metadata": {"name": name},
+            "spec": {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}})
+    };
+    world.create(all, claim("one", 2)).await;
+    let refused = world.call("POST", all, Some(claim("two", 2))).await.unwrap_err();
+    let why = format!("exceeded quota: q, requested: {devices}=2, used: {devices}=2, limited: {devices}=3");
+    assert!(refused.to_string().contains(&why), "{refused}");
+    world.call("DELETE", &format!("{all}/one"), None).await.unwrap();
+    let none = json!({devices: "0", claims: "0"});
+    world.until(&path, |quota| quota["status"]["used"] == none).await;
+    world.create(all, claim("two", 3)).await;
+    let used = json!({devices: "3", claims: "1"});
+    world.until(&path, |quota| quota["status"]["used"] == used).await;
+}

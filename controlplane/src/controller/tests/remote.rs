@@ -74,6 +74,7 @@ async fn controllers_work_over_one_http2_connection() {
         cluster_cidr: None,
         root_ca_pem: tokio::sync::watch::channel("PEM".to_owned()).1,
         authority: None,
+        sign: None,
         selection: Default::default(),
         rates: Default::default(),
         options: Default::default(),

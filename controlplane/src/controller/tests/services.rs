@@ -86,6 +86,7 @@ async fn a_load_balancer_shows_addresses_of_nodes_where_that_is_on() {
         cluster_cidr: None,
         root_ca_pem: tokio::sync::watch::channel("PEM".to_owned()).1,
         authority: None,
+        sign: None,
         selection: Selection::parse(&["service-lb-controller".to_owned()]).unwrap(),
         rates: Default::default(),
         options: Default::default(),

@@ -9,8 +9,11 @@ use crate::pki::{kubeconfig, tls};
 use crate::store::Store;
 use crate::store::memory::Memory;
 use client::{Clock, SystemClock};
+use k8s_openapi::api::authentication::v1::TokenReview;
 use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
+use kube::api::PostParams;
 use kube::client::Body;
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -329,6 +332,33 @@ async fn signed_and_collected(world: &World) {
         .await;
 }
 
+/// A Secret for a token gets one that the API server takes.
+async fn tokens_are_filled(world: &World) {
+    let secrets: Api<Secret> = Api::namespaced(world.root.clone(), "default");
+    let secret = json!({"metadata": {"name": "token", "annotations": {"kubernetes.io/service-account.name": "default"}},
+        "type": "kubernetes.io/service-account-token"});
+    let secret: Secret = serde_json::from_value(secret).unwrap();
+    secrets.create(&PostParams::default(), &secret).await.unwrap();
+    let path = "/api/v1/namespaces/default/secrets/token";
+    world.until(path, |secret| secret["data"]["token"].is_string()).await;
+    let secret = secrets.get("token").await.unwrap();
+    let token = String::from_utf8(secret.data.unwrap().remove("token").unwrap().0).unwrap();
+    let review = json!({"metadata": {}, "spec": {"token": token}});
+    let reviews: Api<TokenReview> = Api::all(world.root.clone());
+    let review: TokenReview = serde_json::from_value(review).unwrap();
+    let status = reviews
+        .create(&PostParams::default(), &review)
+        .await
+        .unwrap()
+        .status
+        .unwrap();
+    assert_eq!(status.authenticated, Some(true), "{status:?}");
+    assert_eq!(
+        status.user.unwrap().username.as_deref(),
+        Some("system:serviceaccount:default:default")
+    );
+}
+
 async fn holder(world: &World, lease: &str) -> String {
     let leases: Api<Lease> = Api::namespaced(world.root.clone(), "kube-system");
     let spec = leases.get(lease).await.unwrap().spec.unwrap();
@@ -343,6 +373,7 @@ async fn scheduler_and_controllers_work_as_upstreams_users_and_nothing_is_refuse
         "--use-service-account-credentials".to_owned(),
         format!("--cluster-signing-cert-file={}", pki.join("ca.crt").display()),
         format!("--cluster-signing-key-file={}", pki.join("ca.key").display()),
+        format!("--service-account-private-key-file={}", pki.join("sa.key").display()),
     ];
     let scheduler = world.part("scheduler", "system:kube-scheduler", &[]).await;
     let controllers = world.part("controllers", "system:kube-controller-manager", &more).await;
@@ -353,6 +384,7 @@ async fn scheduler_and_controllers_work_as_upstreams_users_and_nothing_is_refuse
     workloads(&world).await;
     worked_on(&world).await;
     signed_and_collected(&world).await;
+    tokens_are_filled(&world).await;
     for lease in [SCHEDULER, CONTROLLERS] {
         assert!(holder(&world, lease).await.starts_with("host_"));
     }

@@ -64,7 +64,7 @@ async fn a_directory_of_before_is_served_as_it_was() {
     old_data::write(&dir.path().join("store"));
     let words = [format!("--data-dir={}", dir.path().display())];
     let config = Config::resolve(&flags::parse(words)).unwrap();
-    let (store, _) = open_store(&config).await.unwrap();
+    let store = crate::daemon::stores::open(&config).await.unwrap().store;
     assert_eq!(store.current_revision().await.unwrap(), old_data::REVISION);
     let daemon = embedded(dir.path(), &store).await;
     for (key, path, of) in SHOWN {

@@ -1,6 +1,7 @@
 //! Which other objects a pod, or a volume, refers to: what its node may read on its behalf. Pure.
 
 use crate::resource::field::{at, list, text};
+use k8s_openapi::api::core::v1::{EnvFromSource, EnvVar, LocalObjectReference, Pod, Volume};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
@@ -39,6 +40,58 @@ pub(crate) fn of_pod(pod: &Value) -> BTreeSet<(Referent, String)> {
     }
     found.resource_claims(pod);
     found.0
+}
+
+/// Whether the pod refers to the Secret: as [`of_pod`] has it, of the typed object and for the one name.
+pub(crate) fn names_secret(pod: &Pod, secret: &str) -> bool {
+    let Some(spec) = &pod.spec else { return false };
+    let refers = |found: Option<&String>| found.is_some_and(|name| name == secret);
+    let of_list = |found: &[LocalObjectReference]| found.iter().any(|found| found.name == secret);
+    let (init, ephemeral) = (spec.init_containers.iter(), spec.ephemeral_containers.iter());
+    let from = |sources: &[EnvFromSource]| {
+        let mut secrets = sources.iter().filter_map(|source| source.secret_ref.as_ref());
+        secrets.any(|found| found.name == secret)
+    };
+    let variables = |variables: &[EnvVar]| {
+        let sources = variables.iter().filter_map(|variable| variable.value_from.as_ref());
+        let mut secrets = sources.filter_map(|source| source.secret_key_ref.as_ref());
+        secrets.any(|found| found.name == secret)
+    };
+    let is_in = |env: Option<&Vec<EnvVar>>, sources: Option<&Vec<EnvFromSource>>| {
+        env.is_some_and(|env| variables(env)) || sources.is_some_and(|sources| from(sources))
+    };
+    spec.image_pull_secrets.as_deref().is_some_and(of_list)
+        || init
+            .flatten()
+            .chain(&spec.containers)
+            .any(|container| is_in(container.env.as_ref(), container.env_from.as_ref()))
+        || ephemeral
+            .flatten()
+            .any(|container| is_in(container.env.as_ref(), container.env_from.as_ref()))
+        || spec
+            .volumes
+            .iter()
+            .flatten()
+            .any(|volume| volume_names(volume, &refers))
+}
+
+fn volume_names(volume: &Volume, refers: &dyn Fn(Option<&String>) -> bool) -> bool {
+    let of = |reference: Option<&LocalObjectReference>| refers(reference.map(|found| &found.name));
+    let sources = volume
+        .projected
+        .iter()
+        .flat_map(|projected| projected.sources.iter().flatten());
+    let mut projected = sources.filter_map(|source| source.secret.as_ref());
+    refers(volume.secret.as_ref().and_then(|source| source.secret_name.as_ref()))
+        || refers(volume.azure_file.as_ref().map(|source| &source.secret_name))
+        || projected.any(|source| refers(Some(&source.name)))
+        || of(volume.csi.as_ref().and_then(|s| s.node_publish_secret_ref.as_ref()))
+        || of(volume.cephfs.as_ref().and_then(|s| s.secret_ref.as_ref()))
+        || of(volume.flex_volume.as_ref().and_then(|s| s.secret_ref.as_ref()))
+        || of(volume.rbd.as_ref().and_then(|s| s.secret_ref.as_ref()))
+        || of(volume.scale_io.as_ref().map(|s| &s.secret_ref))
+        || of(volume.iscsi.as_ref().and_then(|s| s.secret_ref.as_ref()))
+        || of(volume.storageos.as_ref().and_then(|s| s.secret_ref.as_ref()))
 }
 
 #[derive(Default)]
@@ -169,6 +222,40 @@ mod tests {
         assert_eq!(of(Referent::ServiceAccount), ["sa"]);
         assert_eq!(of(Referent::ResourceClaim), ["own", "p-made"]);
         assert_eq!(of(Referent::TrustBundle), ["*"]);
+    }
+
+    #[test]
+    fn a_typed_pod_names_the_secrets_that_its_tree_names() {
+        let container = |name: &str| {
+            json!({"name": "c", "env": [{"name": "e", "value": "x"},
+                {"name": "f", "valueFrom": {"secretKeyRef": {"key": "k", "name": format!("env-{name}")}}}],
+                "envFrom": [{"configMapRef": {"name": "no"}}, {"secretRef": {"name": format!("from-{name}")}}]})
+        };
+        let own = |name: &str| json!({"name": name});
+        let pod = json!({"metadata": {"name": "p"}, "spec": {"serviceAccountName": "no", "imagePullSecrets": [own("pull")],
+            "containers": [container("c")], "initContainers": [container("i")], "ephemeralContainers": [container("e")],
+            "volumes": [{"name": "1", "secret": {"secretName": "s"}}, {"name": "2", "configMap": {"name": "no"}},
+                {"name": "3", "azureFile": {"secretName": "azure", "shareName": "x"}},
+                {"name": "4", "csi": {"driver": "x", "nodePublishSecretRef": own("csi")}},
+                {"name": "5", "cephfs": {"monitors": [], "secretRef": own("cephfs")}},
+                {"name": "6", "flexVolume": {"driver": "x", "secretRef": own("flex")}},
+                {"name": "7", "rbd": {"image": "x", "monitors": [], "secretRef": own("rbd")}},
+                {"name": "8", "scaleIO": {"gateway": "x", "system": "x", "secretRef": own("scale")}},
+                {"name": "9", "iscsi": {"iqn": "x", "lun": 1, "targetPortal": "x", "secretRef": own("iscsi")}},
+                {"name": "a", "storageos": {"secretRef": own("os")}}, {"name": "b", "emptyDir": {}},
+                {"name": "c", "projected": {"sources": [{"configMap": {"name": "no"}}, {"secret": {"name": "projected"}}]}}]}});
+        let typed: Pod = serde_json::from_value(pod.clone()).unwrap();
+        let secrets: Vec<_> = of_pod(&pod)
+            .into_iter()
+            .filter(|(kind, _)| *kind == Referent::Secret)
+            .collect();
+        assert_eq!(secrets.len(), 17);
+        for (_, name) in secrets {
+            assert!(names_secret(&typed, &name), "{name}");
+        }
+        for other in ["no", "x", "p", ""] {
+            assert!(!names_secret(&typed, other), "{other}");
+        }
     }
 
     #[test]

@@ -8,8 +8,33 @@ use super::topology::Needed;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// How many on each node, by slot.
-pub type BySlot = BTreeMap<usize, i64>;
+/// How many on each node, by slot. Cycles read all of it far more often than a pod changes one of them: so it is a list in order,
+/// not a tree.
+#[derive(Debug, Default)]
+pub struct BySlot(Vec<(usize, i64)>);
+
+impl BySlot {
+    fn change(&mut self, slot: usize, sign: i64) {
+        match self.0.binary_search_by_key(&slot, |(known, _)| *known) {
+            Ok(at) => {
+                self.0[at].1 += sign;
+                if self.0[at].1 == 0 {
+                    self.0.remove(at);
+                }
+            }
+            Err(at) => self.0.insert(at, (slot, sign)),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Slots that have some, in order, with how many.
+    pub fn iter(&self) -> impl Iterator<Item = (usize, i64)> {
+        self.0.iter().copied()
+    }
+}
 
 /// The index. Whoever counts a pod on a node says so here, and nobody else does.
 #[derive(Debug, Default)]
@@ -22,20 +47,12 @@ pub struct PodIndex {
     needed: Needed,
 }
 
-fn change(nodes: &mut BySlot, slot: usize, sign: i64) {
-    let count = nodes.entry(slot).or_default();
-    *count += sign;
-    if *count == 0 {
-        nodes.remove(&slot);
-    }
-}
-
 impl PodIndex {
     /// Counts the pod on that node (`sign` 1), or no longer (-1).
     pub fn count(&mut self, pod: &PodInfo, slot: usize, sign: i64) {
         let alike = self.kin.entry(pod.key.namespace.clone()).or_default();
         let nodes = alike.entry(Arc::clone(&pod.kin)).or_default();
-        change(nodes, slot, sign);
+        nodes.change(slot, sign);
         if nodes.is_empty() {
             alike.remove(&pod.kin);
             if alike.is_empty() {
@@ -46,14 +63,20 @@ impl PodIndex {
             let needed = &mut self.needed;
             let (_, nodes) = self.terms.entry(Arc::clone(&term.identity)).or_insert_with(|| {
                 needed.add(&term.topology_key);
-                (Arc::clone(term), BySlot::new())
+                (Arc::clone(term), BySlot::default())
             });
-            change(nodes, slot, sign);
+            nodes.change(slot, sign);
             if nodes.is_empty() {
                 self.terms.remove(&term.identity);
                 needed.remove(&term.topology_key);
             }
         }
+    }
+
+    /// What a pod is like, if pods like it are counted already: it is held once for all of them.
+    pub fn alike(&self, pod: &PodInfo) -> Option<Arc<Kin>> {
+        let alike = self.kin.get(&pod.key.namespace)?;
+        alike.get_key_value(&pod.kin).map(|(kin, _)| Arc::clone(kin))
     }
 
     /// Labels of nodes that rules of placed pods name.

@@ -53,6 +53,16 @@ struct RatioWords {
     shape: Vec<PointWords>,
 }
 
+/// The same in the words of a Policy.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct RatioArguments {
+    #[serde(default)]
+    shape: Vec<PointWords>,
+    #[serde(default)]
+    resources: Vec<ResourceWords>,
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct PointWords {
@@ -166,9 +176,8 @@ fn weighted(resources: &[ResourceWords]) -> Result<Vec<(Resource, i64)>, String>
     Ok(all)
 }
 
-fn shape(words: Option<RatioWords>) -> Result<Vec<(i64, i64)>, String> {
-    let at = "args.scoringStrategy.requestedToCapacityRatio.shape";
-    let points = words.map(|words| words.shape).unwrap_or_default();
+/// Points of a line; `at` is their field.
+fn shape(at: &str, points: &[PointWords]) -> Result<Vec<(i64, i64)>, String> {
     if points.is_empty() {
         return Err(format!("{at}: Required value: at least one point must be specified"));
     }
@@ -190,6 +199,17 @@ fn shape(words: Option<RatioWords>) -> Result<Vec<(i64, i64)>, String> {
         .iter()
         .map(|point| (point.utilization, point.score * 10))
         .collect())
+}
+
+impl RatioArguments {
+    /// Puts it into the arguments.
+    pub(super) fn apply(&self, args: &mut Args) -> Result<(), String> {
+        args.fit.strategy = Strategy::RequestedToCapacityRatio(shape("shape", &self.shape)?);
+        if !self.resources.is_empty() {
+            args.fit.resources = weighted(&self.resources)?;
+        }
+        Ok(())
+    }
 }
 
 fn fit(words: FitWords, args: &mut Args) -> Result<(), String> {
@@ -216,7 +236,11 @@ fn fit(words: FitWords, args: &mut Args) -> Result<(), String> {
     args.fit.strategy = match kind {
         "LeastAllocated" => Strategy::LeastAllocated,
         "MostAllocated" => Strategy::MostAllocated,
-        "RequestedToCapacityRatio" => Strategy::RequestedToCapacityRatio(shape(strategy.requested_to_capacity_ratio)?),
+        "RequestedToCapacityRatio" => {
+            let points = strategy.requested_to_capacity_ratio.map(|words| words.shape);
+            let at = "args.scoringStrategy.requestedToCapacityRatio.shape";
+            Strategy::RequestedToCapacityRatio(shape(at, &points.unwrap_or_default())?)
+        }
         other => return Err(format!("args.scoringStrategy.type: Unsupported value: {other:?}")),
     };
     Ok(())

@@ -2,6 +2,7 @@
 
 use super::message::{self, Filtered};
 use super::{Extender, Source, Tls};
+use crate::scheduler::plugin::default_preemption::Preemption;
 use crate::scheduler::pod::PodInfo;
 use client::connect;
 use http::header::CONTENT_TYPE;
@@ -17,6 +18,10 @@ use tokio::time::timeout;
 
 /// What an answer may always be long.
 const ANSWER_BYTES: usize = 1 << 20;
+/// Victims that one question is about, in bytes; of more nodes it is asked only if none of the first will do.
+const VICTIMS_BYTES: usize = 4 << 20;
+/// Questions about one pod's victims.
+const ROUNDS: usize = 4;
 /// Extenders' scores go to 10, nodes' to 100.
 const SCALE: i64 = 10;
 
@@ -135,6 +140,28 @@ impl Caller {
         message::scores(&answer, names)
     }
 
+    /// The best candidates first: where those do not fit into one question, and none of them will do, the next are asked about.
+    async fn preempt(
+        &self,
+        pod: &PodInfo,
+        candidates: &[Preemption],
+        on: &OnNode<'_>,
+    ) -> Result<Vec<Preemption>, String> {
+        let mut rest = candidates;
+        for _ in 0..ROUNDS {
+            let (body, asked) = message::victims(pod, rest, self.extender.knows_nodes, VICTIMS_BYTES);
+            let answer = self.post(&self.extender.preempt, &body).await?;
+            let (asked, later) = rest.split_at(asked);
+            let left = message::preempted(&answer, pod, asked, on, self.extender.ignorable)?;
+            if !left.is_empty() || later.is_empty() {
+                return Ok(left);
+            }
+            rest = later;
+        }
+        tracing::warn!(pod = %pod.key, left_out = rest.len(), error = self.told("was not asked about all nodes: too many victims"));
+        Ok(Vec::new())
+    }
+
     /// Whether it binds pods.
     pub fn binds(&self) -> bool {
         !self.extender.bind.is_empty()
@@ -150,6 +177,35 @@ impl Caller {
             .and_then(|answer| message::bound(&answer))
             .map_err(|why| self.told(&why))
     }
+}
+
+/// Finds a pod of a node by its UID.
+pub type OnNode<'o> = dyn Fn(&str, &str) -> Option<Arc<PodInfo>> + Sync + 'o;
+
+/// Asks the extenders that have a say in preemption, one after the other, who of the candidates should go for the pod; nobody, if
+/// one of them leaves nobody.
+///
+/// # Errors
+/// An extender failed that nobody is evicted without.
+pub async fn preempt(
+    callers: &[Arc<Caller>],
+    pod: &PodInfo,
+    mut candidates: Vec<Preemption>,
+    on: &OnNode<'_>,
+) -> Result<Vec<Preemption>, String> {
+    for caller in callers.iter().filter(|caller| !caller.extender.preempt.is_empty()) {
+        if candidates.is_empty() {
+            break;
+        }
+        match caller.preempt(pod, &candidates, on).await {
+            Ok(left) => candidates = left,
+            Err(why) if caller.extender.ignorable => {
+                tracing::warn!(pod = %pod.key, error = caller.told(&why), "skipped, as it is ignorable");
+            }
+            Err(why) => return Err(caller.told(&why)),
+        }
+    }
+    Ok(candidates)
 }
 
 /// Asks the extenders that are interested in the pod, one after the other, which nodes will do, and then how good those are.

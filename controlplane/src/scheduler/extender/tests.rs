@@ -17,7 +17,7 @@ fn parse(extenders: &str) -> Result<SchedulerConfig, String> {
 
 #[test]
 fn words_are_understood() {
-    let text = "[{urlPrefix: 'https://x:1/a/', filterVerb: filter, prioritizeVerb: score, weight: 3, bindVerb: bind, enableHTTPS: true,
+    let text = "[{urlPrefix: 'https://x:1/a/', filterVerb: filter, prioritizeVerb: score, weight: 3, bindVerb: bind, preemptVerb: preempt, enableHTTPS: true,
         tlsConfig: {insecure: true, serverName: s}, httpTimeout: 250ms, nodeCacheCapable: true, ignorable: true,
         managedResources: [{name: example.com/gpu, ignoredByScheduler: true}, {name: example.com/disk}]}]";
     let config = parse(text).unwrap();
@@ -26,6 +26,7 @@ fn words_are_understood() {
     };
     assert_eq!(extender.url_prefix, "https://x:1/a");
     assert_eq!((extender.weight, extender.timeout), (3, Duration::from_millis(250)));
+    assert_eq!(extender.preempt, "preempt");
     assert!(extender.knows_nodes && extender.ignorable && extender.tls.insecure);
     assert_eq!(config.profiles[0].args.fit.ignored, ["example.com/gpu"]);
     let plain = parse("[{urlPrefix: 'http://x', filterVerb: f}]")
@@ -46,7 +47,7 @@ fn mistakes_name_their_field() {
         ("[{}]".to_owned(), "extenders[0].urlPrefix"),
         ("[{urlPrefix: 'https://x'}]".to_owned(), "extenders[0].tlsConfig.caFile"),
         (one("nope: 1"), "nope"),
-        (one("preemptVerb: p"), "extenders[1].preemptVerb"),
+        (one("preemptVerb: 'p#q'"), "extenders[1].preemptVerb"),
         (one("filterVerb: 'a?b'"), "extenders[1].filterVerb"),
         (one("prioritizeVerb: p, weight: 0"), "extenders[1].weight"),
         (one("prioritizeVerb: p, weight: -1"), "extenders[1].weight"),
@@ -160,20 +161,26 @@ async fn server(answers: Vec<(&'static str, u16, String)>) -> (String, Asked) {
             let (answers, noted) = (answers.clone(), noted.clone());
             tokio::spawn(async move {
                 let mut text = Vec::new();
-                let (head, body) = loop {
-                    let mut part = [0; 4096];
+                let (mut head, mut length) = (String::new(), 0);
+                while head.is_empty() || text.len() < length {
+                    let mut part = [0; 65536];
                     let read = stream.read(&mut part).await.unwrap_or(0);
                     if read == 0 {
                         return;
                     }
                     text.extend_from_slice(&part[..read]);
-                    let whole = String::from_utf8_lossy(&text).into_owned();
-                    if let Some((head, body)) = whole.split_once("\r\n\r\n")
-                        && serde_json::from_str::<Value>(body).is_ok()
+                    if head.is_empty()
+                        && let Some(end) = text.windows(4).position(|window| window == b"\r\n\r\n")
                     {
-                        break (head.to_owned(), body.to_owned());
+                        let body = text.split_off(end + 4);
+                        head = String::from_utf8(std::mem::replace(&mut text, body))
+                            .unwrap()
+                            .to_lowercase();
+                        let (_, rest) = head.split_once("content-length: ").unwrap();
+                        length = rest.split_once("\r\n").unwrap().0.parse().unwrap();
                     }
-                };
+                }
+                let body = String::from_utf8(text).unwrap();
                 let path = head.split(' ').nth(1).unwrap_or_default().to_owned();
                 noted
                     .lock()
@@ -200,6 +207,7 @@ fn extender(url: &str, filter: &str, prioritize: &str) -> Extender {
         url_prefix: url.to_owned(),
         filter: filter.to_owned(),
         prioritize: prioritize.to_owned(),
+        preempt: String::new(),
         bind: "bind".to_owned(),
         weight: 2,
         timeout: Duration::from_secs(60),
@@ -293,3 +301,5 @@ fn an_extender_is_asked_about_pods_that_want_what_it_manages() {
     let containers = json!([{"name": "c", "resources": {"requests": {"example.com/gpu": "1"}}}]);
     assert!(caller.is_interested(&pod("q", json!({"spec": {"containers": containers}}))));
 }
+
+mod preemption;

@@ -97,12 +97,10 @@ impl ExtenderWords {
         if self.api_version.is_some_and(|version| version != "v1") {
             return Err("apiVersion: only v1 is supported".to_owned());
         }
-        if !self.preempt_verb.is_empty() {
-            return Err("preemptVerb: extenders are not asked about preemption yet".to_owned());
-        }
         for (field, verb) in [
             ("filterVerb", &self.filter_verb),
             ("prioritizeVerb", &self.prioritize_verb),
+            ("preemptVerb", &self.preempt_verb),
             ("bindVerb", &self.bind_verb),
         ] {
             let is_plain = |c: char| c.is_ascii_alphanumeric() || "-._~/".contains(c);
@@ -129,6 +127,7 @@ impl ExtenderWords {
             url_prefix: self.url_prefix.trim_end_matches('/').to_owned(),
             filter: self.filter_verb,
             prioritize: self.prioritize_verb,
+            preempt: self.preempt_verb,
             bind: self.bind_verb,
             weight,
             timeout: timeout(self.http_timeout)?,

@@ -78,11 +78,22 @@ impl Preemption {
     }
 }
 
+/// The best first; equal ones as they stood.
+pub fn in_order(mut candidates: Vec<Preemption>) -> Vec<Preemption> {
+    candidates.sort_by_cached_key(Preemption::rank);
+    candidates
+}
+
+/// The most important first, and of those the one that is there longest.
+pub fn order_victims(victims: &mut [Arc<PodInfo>]) {
+    victims.sort_by_key(|pod| (Reverse(pod.priority), started(pod)));
+}
+
 /// What came of it.
 #[derive(Clone, Debug)]
 pub enum Outcome {
-    /// These should go.
-    Evict(Preemption),
+    /// The pods of one of these should go: the best first, never none.
+    Evict(Vec<Preemption>),
     /// Nobody should, and this is what to say.
     Nobody {
         /// Upstream's words.
@@ -159,9 +170,8 @@ pub fn preempt(
             }
         }
     }
-    // The first of equal ones.
-    if let Some(best) = candidates.into_iter().min_by_key(Preemption::rank) {
-        return Outcome::Evict(best);
+    if !candidates.is_empty() {
+        return Outcome::Evict(in_order(candidates));
     }
     if error.nodes > judged {
         reasons.insert(
@@ -185,7 +195,7 @@ fn on_node(state: &mut State<'_>, node: &NodeInfo, budgets: &[Budget]) -> Result
     if gone.is_empty() {
         return Err(vec![Cow::Borrowed("No preemption victims found for incoming pod")]);
     }
-    gone.sort_by_key(|pod| (Reverse(pod.priority), started(pod)));
+    order_victims(&mut gone);
     let mut room = node.room.clone();
     for pod in &gone {
         room.remove(pod);
@@ -214,7 +224,7 @@ fn on_node(state: &mut State<'_>, node: &NodeInfo, budgets: &[Budget]) -> Result
         }
     }
     victims.iter().for_each(|pod| state.add_pod(pod, node));
-    victims.sort_by_key(|pod| (Reverse(pod.priority), started(pod)));
+    order_victims(&mut victims);
     let waiting = state.cluster.nominated.on(&node.name);
     Ok(Preemption {
         node: node.name.clone(),

@@ -21,7 +21,7 @@ pub fn spread(pod: &PodInfo, cluster: &Cluster, nodes: usize) -> Vec<(String, f6
 pub fn score(pod: &PodInfo, node: &NodeInfo, spread: &[(String, f64)]) -> i64 {
     let sizes = spread
         .iter()
-        .filter_map(|(image, share)| node.images.get(image).map(|size| *size as f64 * share));
+        .filter_map(|(image, share)| node.image(image).map(|size| size as f64 * share));
     let sum = sizes.fold(0i64, |sum, size| sum.saturating_add(size as i64));
     let most = MOST_PER_CONTAINER * i64::try_from(pod.images.len().max(1)).unwrap_or(1);
     100 * (sum.clamp(LEAST, most) - LEAST) / (most - LEAST)

@@ -39,7 +39,7 @@ impl<'c> Tally<'c> {
     }
 
     fn add_all(&mut self, nodes: &BySlot, weight: i64) {
-        nodes.iter().for_each(|(slot, count)| self.add(*slot, weight * count));
+        nodes.iter().for_each(|(slot, count)| self.add(slot, weight * count));
     }
 
     /// The domain's sum; `None` where the node lacks the label.
@@ -104,11 +104,13 @@ impl<'c> Filtering<'c> {
         let mut attracted: Vec<_> = keys.into_iter().map(|key| Tally::new(cluster, key)).collect();
         if !attract.is_empty() {
             // Kinds of pods are added up first: there may be many of them, and many labels.
-            let mut met = BySlot::new();
-            for (slot, count) in about(cluster, &attract).flatten() {
-                *met.entry(*slot).or_default() += count;
+            let mut met = vec![0; cluster.slots()];
+            for (slot, count) in about(cluster, &attract).flat_map(BySlot::iter) {
+                met[slot] += count;
             }
-            attracted.iter_mut().for_each(|tally| tally.add_all(&met, 1));
+            for (slot, count) in met.into_iter().enumerate().filter(|(_, count)| *count != 0) {
+                attracted.iter_mut().for_each(|tally| tally.add(slot, count));
+            }
         }
         let avoid = |term: &'c AffinityTerm| {
             let mut tally = Tally::new(cluster, &term.topology_key);

@@ -63,16 +63,19 @@ pub fn names(pod: &PodInfo) -> Result<Option<BTreeSet<&str>>, PreFilterRejection
 
 /// Whether any node could be refused.
 pub fn filters(args: &Args, pod: &PodInfo) -> bool {
-    let spec = pod.spec();
-    args.added_affinity.is_some() || spec.is_some_and(|spec| spec.node_selector.is_some()) || own(pod).is_some()
+    args.added_affinity.is_some() || is_choosy(pod)
+}
+
+/// Whether the pod's own selector and affinity may not allow some node.
+pub fn is_choosy(pod: &PodInfo) -> bool {
+    pod.spec()
+        .is_some_and(|spec| spec.node_selector.is_some() || own(pod).is_some())
 }
 
 /// Whether the pod's own selector and required affinity allow the node.
 pub fn allows(pod: &PodInfo, node: &NodeInfo) -> bool {
-    pod.spec().is_none_or(|spec| {
-        (spec.node_selector.is_none() && spec.affinity.is_none())
-            || affinity::pod_allows(spec, &node.name, &node.labels)
-    })
+    let allows = |spec| affinity::pod_allows(spec, &node.name, &node.labels);
+    !is_choosy(pod) || pod.spec().is_none_or(allows)
 }
 
 /// Refuses nodes that the configuration or the pod does not select.

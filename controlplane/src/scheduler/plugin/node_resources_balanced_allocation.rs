@@ -14,14 +14,15 @@ pub fn scores(resources: &[Resource], pod: &PodInfo) -> bool {
 
 /// 100 less the deviation of the used fractions: half the difference of two, the standard deviation of more.
 fn balance(used: impl Iterator<Item = (i64, i64)>) -> i64 {
-    let fractions: Vec<f64> = used
+    let mut fractions = used
         .filter(|(_, have)| *have > 0)
-        .map(|(used, have)| (used as f64 / have as f64).min(1.0))
-        .collect();
-    let deviation = match fractions.as_slice() {
-        [] | [_] => 0.0,
-        [one, other] => ((one - other) / 2.0).abs(),
-        many => {
+        .map(|(used, have)| (used as f64 / have as f64).min(1.0));
+    // Asked of every node: the usual two resources take no memory.
+    let deviation = match [fractions.next(), fractions.next(), fractions.next()] {
+        [Some(one), Some(other), None] => ((one - other) / 2.0).abs(),
+        [_, None, _] => 0.0,
+        first => {
+            let many: Vec<f64> = first.into_iter().flatten().chain(fractions).collect();
             let count = many.len() as f64;
             let mean = many.iter().sum::<f64>() / count;
             (many.iter().map(|f| (f - mean) * (f - mean)).sum::<f64>() / count).sqrt()

@@ -43,6 +43,11 @@ fn constraints<'c>(state: &State<'c>, hard: bool) -> Vec<Cow<'c, SpreadConstrain
     }
 }
 
+/// Whether some nodes may not count for the constraint: where all do, none needs to be looked at.
+fn is_choosy(constraint: &SpreadConstraint, pod: &PodInfo) -> bool {
+    constraint.honors_taints || (constraint.honors_affinity && node_affinity::is_choosy(pod))
+}
+
 /// Whether pods on the node count for the constraint.
 fn counts_on(constraint: &SpreadConstraint, pod: &PodInfo, node: &NodeInfo) -> bool {
     (!constraint.honors_affinity || node_affinity::allows(pod, node))
@@ -68,7 +73,7 @@ fn placed(cluster: &Cluster, namespace: &str, selector: &Selector) -> Vec<i64> {
     let mut by_slot = vec![0; cluster.slots()];
     for (kin, nodes) in cluster.index().kin(namespace) {
         if !kin.terminating && selector.matches(&kin.labels) {
-            nodes.iter().for_each(|(slot, count)| by_slot[*slot] += count);
+            nodes.iter().for_each(|(slot, count)| by_slot[slot] += count);
         }
     }
     by_slot
@@ -138,13 +143,15 @@ impl<'c> Filtering<'c> {
             .map(|constraint| cluster.topology().column(&constraint.topology_key))
             .collect();
         // A node that lacks one of the labels counts for none. Asked once: what one constraint costs does not grow with the others.
-        let has_all = |node: &&NodeInfo| columns.iter().all(|column| column.at(node.slot) != NO_DOMAIN);
-        let judged = |node: &'c NodeInfo| Candidate {
-            slot: node.slot,
-            has_affinity: node_affinity::allows(pod, node),
-            is_tolerated: taint_toleration::allows(pod, node),
+        let has_all = |slot: &usize| columns.iter().all(|column| column.at(*slot) != NO_DOMAIN);
+        let is_choosy = constraints.iter().any(|constraint| is_choosy(constraint, pod));
+        let judged = |slot: usize| Candidate {
+            slot,
+            has_affinity: !is_choosy || node_affinity::allows(pod, cluster.at(slot)),
+            is_tolerated: !is_choosy || taint_toleration::allows(pod, cluster.at(slot)),
         };
-        let candidates: Vec<Candidate> = cluster.present().filter(has_all).map(judged).collect();
+        // Who is not there has no label.
+        let candidates: Vec<Candidate> = (0..cluster.slots()).filter(has_all).map(judged).collect();
         let count = |(constraint, column): (Cow<'c, SpreadConstraint>, &&'c Column)| {
             let mut domains = vec![None; column.size()];
             if !candidates.is_empty() {
@@ -235,9 +242,15 @@ impl<'c> Wish<'c> {
         // Where labels may lack, lacking it is one domain more, as upstream counts.
         let domains = is_candidate.iter().filter(|candidate| **candidate).count();
         let mut counts = vec![0; column.size()];
+        let is_choosy = is_choosy(&constraint, pod);
+        // Who is not there has no label, but not only those have none.
+        let counts_there = |slot: usize, domain: usize| {
+            (domain != NO_DOMAIN || cluster.at(slot).present)
+                && (!is_choosy || counts_on(&constraint, pod, cluster.at(slot)))
+        };
         for (slot, count) in placed.iter().enumerate().filter(|(_, count)| **count != 0) {
-            let (node, domain) = (cluster.at(slot), column.at(slot));
-            if node.present && is_candidate[domain] && has_all[slot] && counts_on(&constraint, pod, node) {
+            let domain = column.at(slot);
+            if is_candidate[domain] && has_all[slot] && counts_there(slot, domain) {
                 counts[domain] += count;
             }
         }

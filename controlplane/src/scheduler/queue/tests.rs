@@ -51,6 +51,23 @@ async fn gated_pods_wait_for_their_gates() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn cycles_and_time_are_counted_from_when_a_pod_may_have_one() {
+    let now = Instant::now();
+    let mut queue = PodQueue::default();
+    queue.put(info("a", 0, json!({"spec": {"schedulingGates": [{"name": "x"}]}})), now);
+    assert_eq!(queue.tried("a"), None);
+    queue.put(info("a", 0, json!({})), now + seconds(5));
+    queue.put(info("a", 1, json!({})), now + seconds(7));
+    for attempts in 1..4 {
+        assert!(pop(&mut queue, now + seconds(1000 * u64::from(attempts))).is_some());
+        assert_eq!(queue.tried("a"), Some((attempts, now + seconds(5))));
+        assert!(queue.in_flight().eq(["a"]));
+        queue.fail("a", ScheduleFailure::Error, now + seconds(1000 * u64::from(attempts)));
+    }
+    assert_eq!(queue.in_flight().count(), 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn unschedulable_pods_wait_for_help_or_five_minutes() {
     let now = Instant::now();
     let mut queue = PodQueue::default();

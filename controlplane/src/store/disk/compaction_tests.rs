@@ -1,6 +1,8 @@
 //! Compactions on a disk that fails in the middle: nothing is lost, and the next start does not begin again at once.
 
 use super::*;
+use crate::store::{Expect, Store};
+use bytes::Bytes;
 use redb::StorageBackend;
 use redb::backends::FileBackend;
 use std::collections::BTreeMap;

@@ -3,6 +3,8 @@
 
 use super::*;
 use crate::store::window::Window;
+use crate::store::{Expect, Store};
+use bytes::Bytes;
 use futures::StreamExt;
 use std::collections::BTreeMap;
 use std::ffi::OsString;

@@ -26,7 +26,7 @@ pub(super) fn end_process(error: &StoreError) {
 pub(super) fn guarded<T>(file: &Path, work: impl FnOnce() -> Result<T, StoreError>) -> Result<T, StoreError> {
     // Nothing that `work` has touched is used any more.
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
-        let what = "is damaged, or what reads and writes it is wrong; put a backup in the place of its directory";
+        let what = "is damaged, or what reads and writes it is wrong; `controlplane restore` makes the store anew from a backup";
         Err(unusable(file, what, &text(&*panic)))
     })
 }

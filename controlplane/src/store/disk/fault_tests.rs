@@ -1,6 +1,8 @@
 //! A disk that fails: what was acknowledged stays, what was not is not, and somebody is told.
 
 use super::*;
+use crate::store::{Expect, Store};
+use bytes::Bytes;
 use redb::StorageBackend;
 use redb::backends::FileBackend;
 use std::collections::HashSet;

@@ -15,7 +15,7 @@ pub(super) const RECORDS: TableDefinition<'static, &str, &[u8]> = TableDefinitio
 pub(super) const META: TableDefinition<'static, &str, u64> = TableDefinition::new("meta");
 /// The data format this binary writes; it refuses newer ones, and upgrades older ones (`upgrade`). In format 1 values said neither kind
 /// nor apiVersion.
-pub(super) const FORMAT: u64 = 2;
+pub(super) const FORMAT: u64 = ::store::form::PRESENT;
 
 /// Applies one write inside the open transaction; a precondition that does not hold is an answer, not a failure. Beside the change
 /// stands what it took the place of.
@@ -135,8 +135,13 @@ pub(super) fn prepare(database: &Database, directory: &Path) -> Result<Revision,
         }
         Ok(answer)
     };
-    let (format, revision) =
-        attempt().map_err(|error| super::directory::unusable(directory, "cannot be prepared", &error))?;
+    let (format, revision) = attempt().map_err(|error| {
+        let what = match error {
+            redb::Error::Corrupted(_) => super::intact::DAMAGED,
+            _ => "cannot be prepared",
+        };
+        super::directory::unusable(directory, what, &error)
+    })?;
     check_format(format, directory)?;
     Ok(revision)
 }

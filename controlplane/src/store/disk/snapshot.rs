@@ -4,10 +4,11 @@
 //! its place whole. Values go as they are stored: what is encrypted stays so. Never knows what a backup looks like.
 
 use super::directory::{Directory, unusable};
+use super::moved::{self, Hold};
 use super::records::{FORMAT, META, RECORDS};
 use super::upgrade::{NEXT, STEP_BYTES, remove};
-use super::{Disk, FILE, SharedDatabase, builder, guarded, past};
-use crate::store::{Revision, StoreError};
+use super::{Disk, FILE, SharedDatabase, builder, guarded, intact, past};
+use crate::store::{Record, Revision, StoreError};
 use redb::ReadableDatabase;
 use redb::ReadableTable;
 use std::fs::File;
@@ -33,7 +34,8 @@ pub type Sink<'s> = dyn FnMut(Part<'_>) -> std::io::Result<()> + 's;
 /// Reads all of a store.
 pub struct Snapshots {
     database: SharedDatabase,
-    path: PathBuf,
+    pub(super) path: PathBuf,
+    pub(super) hold: Hold,
     /// Of a store that nobody else has open.
     _held: Option<Directory>,
 }
@@ -44,6 +46,7 @@ impl Disk {
         Snapshots {
             database: Arc::clone(&self.database),
             path: self.path.clone(),
+            hold: self.hold.clone(),
             _held: None,
         }
     }
@@ -53,21 +56,19 @@ impl Snapshots {
     /// Of a store that no process has open; others are kept from it meanwhile.
     ///
     /// # Errors
-    /// `Unusable`: there is none, it cannot be opened, or it is in use.
+    /// `Unusable`: there is none, it cannot be opened, is in use, or its objects are elsewhere.
     pub fn of_closed(path: &Path) -> Result<Self, StoreError> {
         let file = path.join(FILE);
         if !file.exists() {
             return Err(StoreError::Unusable(format!("{} holds no store", path.display())));
         }
         let held = Directory::hold(path)?;
-        let opened = || {
-            builder()
-                .open(&file)
-                .map_err(|error| unusable(&file, "cannot be opened", &error))
-        };
+        moved::check(path)?;
+        let database = guarded(&file, || intact::open(&file))?;
         Ok(Self {
-            database: Arc::new(RwLock::new(guarded(&file, opened)?)),
+            database: Arc::new(RwLock::new(database)),
             path: path.to_owned(),
+            hold: Hold::default(),
             _held: Some(held),
         })
     }
@@ -77,6 +78,7 @@ impl Snapshots {
         Self {
             database: Arc::clone(&self.database),
             path: self.path.clone(),
+            hold: self.hold.clone(),
             _held: None,
         }
     }
@@ -123,11 +125,23 @@ pub struct Beginning {
 /// Gives the records of a new store, in any order, then nothing.
 pub type Source<'s> = dyn FnMut() -> Result<Option<(String, Vec<u8>)>, StoreError> + 's;
 
+/// A record as it stands in a file.
+pub fn record_bytes(record: &Record) -> Vec<u8> {
+    let revisions = [record.created, record.modified].map(Revision::to_be_bytes).concat();
+    [&revisions, &record.value[..]].concat()
+}
+
+/// The value of a record as it stands in a file.
+pub fn value_of(record: &[u8]) -> &[u8] {
+    record.get(16..).unwrap_or_default()
+}
+
 /// Makes a store of these records; gives how many they are. What was remembered of another's past is gone, so nobody goes on from
 /// there.
 ///
 /// # Errors
-/// `Unusable`: one is there already or in use, the form is newer than this binary's, or the disk is full; nothing has changed then.
+/// `Unusable`: one is there already or in use, or is about to arrive, the form is newer than this binary's, or the disk is full; nothing
+/// has changed then.
 pub fn write(path: &Path, begins: Beginning, source: &mut Source<'_>) -> Result<u64, StoreError> {
     if begins.format > FORMAT {
         return Err(StoreError::Unusable(format!(
@@ -135,6 +149,7 @@ pub fn write(path: &Path, begins: Beginning, source: &mut Source<'_>) -> Result<
             begins.format
         )));
     }
+    moved::check_arrived(path)?;
     let held = Directory::hold(path)?;
     let file = path.join(FILE);
     if !begins.replaces && file.exists() {
@@ -152,6 +167,7 @@ pub fn write(path: &Path, begins: Beginning, source: &mut Source<'_>) -> Result<
         past::remove(path).map_err(|error| unusable(path, "cannot be cleared", &error))?;
         let renamed = std::fs::rename(&next, &file).and_then(|()| File::open(path)?.sync_all());
         renamed.map_err(|error| unusable(&file, "cannot be put in place", &error))?;
+        moved::forget(path).map_err(|error| unusable(path, "cannot be cleared", &error))?;
         Ok(count)
     });
     if replaced.is_err() {

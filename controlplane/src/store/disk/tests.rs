@@ -1,5 +1,7 @@
 use super::records::FORMAT;
 use super::*;
+use crate::store::{Expect, Store};
+use bytes::Bytes;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 #[tokio::test]

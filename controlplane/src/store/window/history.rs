@@ -180,7 +180,14 @@ impl History {
             };
             Arc::new(Stored::new(Arc::clone(&key), change.revision, created, value))
         });
+        let is_there = new.is_some();
         let new = new.filter(|stored| judge(&mut self.misfits, stored));
+        if old.is_some() && is_there && new.is_none() {
+            // It has not been deleted, and nobody is to believe so: who watches lists again, and is told which key it is.
+            self.objects.remove(&key);
+            self.break_off();
+            return;
+        }
         if old.is_none() && new.is_none() {
             // Nobody has been shown anything.
             return;
@@ -248,6 +255,15 @@ impl History {
         // No position given out before is good any more, not even the newest.
         self.base = end + 1;
         self.interests = interests;
+        self.interests.begin_anew(self.base);
+    }
+
+    /// Forgets all events: who reads them has missed something that no event tells.
+    fn break_off(&mut self) {
+        let end = self.end();
+        self.events.clear();
+        self.checkpoints.clear();
+        (self.bytes, self.trimmed, self.base) = (0, self.newest, end + 1);
         self.interests.begin_anew(self.base);
     }
 

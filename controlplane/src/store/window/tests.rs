@@ -191,28 +191,18 @@ struct Torn {
 }
 
 #[async_trait::async_trait]
-impl Store for Torn {
-    async fn put(&self, key: &str, value: Bytes, expect: Expect) -> Result<Revision, StoreError> {
-        self.memory.put(key, value, expect).await
+impl crate::store::around::Around for Torn {
+    fn inner(&self) -> &dyn Store {
+        &self.memory
     }
-    async fn delete(&self, key: &str, expect: Revision) -> Result<Revision, StoreError> {
-        self.memory.delete(key, expect).await
-    }
-    async fn range(&self, prefix: &str) -> Result<(Revision, Vec<crate::store::Record>), StoreError> {
-        self.memory.range(prefix).await
-    }
-    async fn watch(&self, prefix: &str, after: Revision) -> Result<crate::store::Steps, StoreError> {
-        let steps = self.memory.watch(prefix, after).await?;
+
+    async fn follow(&self, after: Revision) -> Result<crate::store::Steps, StoreError> {
+        let steps = self.memory.follow(after).await?;
         Ok(steps.map(|_| panic!("torn")).boxed())
     }
-    async fn current_revision(&self) -> Result<Revision, StoreError> {
-        self.memory.current_revision().await
-    }
+
     fn fail(&self, error: &StoreError) {
         self.failed.lock().unwrap().push(error.to_string());
-    }
-    async fn compact(&self, revision: Revision) -> Result<(), StoreError> {
-        self.memory.compact(revision).await
     }
 }
 
@@ -232,6 +222,36 @@ async fn a_feeding_task_that_panics_is_told_to_the_store_and_fails_checks() {
     assert!(failed.len() == 1 && failed[0].contains("has panicked"), "{failed:?}");
     let checked = tokio::time::timeout(Duration::from_secs(2), window.check()).await;
     assert!(!matches!(checked, Ok(Ok(()))), "{checked:?}");
+}
+
+/// A store that takes writes and tells nothing.
+#[derive(Default)]
+struct Still(Memory);
+
+#[async_trait::async_trait]
+impl crate::store::around::Around for Still {
+    fn inner(&self) -> &dyn Store {
+        &self.0
+    }
+
+    async fn follow(&self, _after: Revision) -> Result<crate::store::Steps, StoreError> {
+        Ok(futures::stream::pending().boxed())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_reads_the_latest_is_told_when_the_store_stands_still() {
+    let store = Arc::new(Still::default());
+    let window = Window::open(store.clone()).await.unwrap();
+    let pods = window.resource("/registry/pods/");
+    let first = pods.latest().await.unwrap().revision;
+    let key = "/registry/pods/a";
+    store.put(key, Bytes::new(), Expect::Absent).await.unwrap();
+    let begin = tokio::time::Instant::now();
+    let told = pods.latest().await.err().unwrap();
+    assert!(begin.elapsed() >= LATEST_WITHIN);
+    let text = format!("the store stands still: nothing newer than revision {first} can be read");
+    assert!(matches!(&told, StoreError::Unavailable(why) if *why == text), "{told}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,6 +2,8 @@ use super::*;
 use crate::peer::End;
 use k8s_openapi::jiff::Timestamp;
 
+mod hundred;
+
 fn cidr(text: &str) -> Cidr {
     Cidr::parse(text).unwrap()
 }

@@ -5,4 +5,5 @@
 mod faults;
 mod lab;
 mod life;
+mod many;
 mod server;

@@ -16,6 +16,8 @@
 //! Both ways of a connection are judged by its ends (the source of the first packet, and that of the replies, which is the
 //! address behind a Service's translation), so an answer passes while its question would, and not longer.
 
+mod allow;
+
 use std::net::{IpAddr, Ipv6Addr};
 
 use netlink::cidr::{Cidr, octets};
@@ -26,9 +28,10 @@ use netlink::nft::step::{ConnectionKey, Step, Word};
 use netlink::nft::{BaseChain, Batch, Chain as KernelChain, Family};
 
 use super::bridge::{PACKET_HOST, for_several};
-use crate::change::{Allow, Chain, ChainId, Change, Content, Dispatch, Member, NewSet, Revision, SetId, SetKind};
-use crate::range::Range;
+use crate::change::{ChainId, Change, Content, Dispatch, Member, NewSet, Revision, SetId, SetKind};
+use crate::range::{PortRange, Range};
 use crate::spec::Direction;
+use allow::add_chain_rules;
 
 /// Our table's name, in the families inet and bridge.
 pub const TABLE: &str = "skiff_policy";
@@ -118,11 +121,14 @@ fn member_key(member: &Member) -> Vec<u8> {
     }
 }
 
+/// The address of this number, as packets have it.
+fn address_bytes(v4: bool, number: u128) -> Vec<u8> {
+    let bytes = number.to_be_bytes();
+    bytes[if v4 { 12 } else { 0 }..].to_vec()
+}
+
 fn range_element(range: &Range) -> Element {
-    let bytes = |number: u128| {
-        let bytes = number.to_be_bytes();
-        if range.v4 { bytes[12..].to_vec() } else { bytes.to_vec() }
-    };
+    let bytes = |number| address_bytes(range.v4, number);
     // Ranges of addresses of every protocol: the kernel's set of ranges with more than one part is looked up without a lock.
     Element::range(
         &key(&[&bytes(range.first), &[0]]),
@@ -130,10 +136,20 @@ fn range_element(range: &Range) -> Element {
     )
 }
 
+fn is_one_port((_, first, last): &PortRange) -> bool {
+    first == last
+}
+
 fn elements_of(content: &Content) -> Vec<Element> {
     match content {
         Content::Members(members) => members.iter().map(|member| plain(&member_key(member))).collect(),
         Content::Ranges(ranges) => ranges.iter().map(range_element).collect(),
+        Content::Ports(ports) if ports.iter().all(is_one_port) => {
+            let keys = ports
+                .iter()
+                .map(|(protocol, port, _)| plain(&key(&[&[*protocol], &port.to_be_bytes()])));
+            keys.collect()
+        }
         Content::Ports(ports) => {
             let ends = ports.iter().map(|(protocol, first, last)| {
                 let end = |port: &u16| key(&[&[*protocol], &port.to_be_bytes()]);
@@ -390,9 +406,11 @@ fn add_set(batch: &mut Batch, set: &NewSet) {
         SetKind::Ports => &[Part::Protocol, Part::Port],
         SetKind::AddressPorts => &[addr, Part::Protocol, Part::Port],
     };
-    let kind = match set.kind {
-        SetKind::Addresses | SetKind::AddressPorts => Kind::Exact,
-        SetKind::AddressRanges | SetKind::Ports => Kind::Ranges,
+    let kind = match &set.content {
+        Content::Members(_) => Kind::Exact,
+        // Nearly always so, and much less work for the kernel.
+        Content::Ports(ports) if ports.iter().all(is_one_port) => Kind::Exact,
+        Content::Ports(_) | Content::Ranges(_) => Kind::Ranges,
     };
     let name = set_name(set.id);
     let id = match set.id {
@@ -446,45 +464,4 @@ fn lead(batch: &mut Batch, dispatches: &[Dispatch]) {
 
 fn is_of(addr: IpAddr, v4: bool) -> bool {
     addr.is_ipv4() == v4
-}
-
-fn add_chain_rules(batch: &mut Batch, name: &str, content: &Chain) {
-    for allow in &content.allows {
-        batch.add_judgement(chain(name), &allow_rule(allow, content));
-    }
-    batch.add_judgement(chain(name), &[verdict(Verdict::Goto(DENIED.to_owned()))]);
-}
-
-fn allow_rule(allow: &Allow, content: &Chain) -> Vec<Judge> {
-    let v4 = content.v4;
-    let behind = behind(v4);
-    let other = match content.direction {
-        Direction::Ingress => End::Initiator,
-        Direction::Egress => End::Responder,
-    };
-    let mut rule = Vec::new();
-    if let Some(set) = allow.peers {
-        rule.extend([end(other, v4, FIRST), is_in(&set_name(set))]);
-    }
-    if let Some(set) = allow.blocks {
-        let protocol = Judge::Known(Known::Protocol, Word(behind));
-        rule.extend([end(other, v4, FIRST), protocol, is_in(&set_name(set))]);
-    }
-    if let Some(set) = allow.ports {
-        rule.extend([
-            Judge::Known(Known::Protocol, FIRST),
-            Judge::Known(Known::Port, Word(1)),
-            is_in(&set_name(set)),
-        ]);
-    }
-    if let Some(set) = allow.places {
-        rule.extend([
-            end(End::Responder, v4, FIRST),
-            Judge::Known(Known::Protocol, Word(behind)),
-            Judge::Known(Known::Port, Word(behind + 1)),
-            is_in(&set_name(set)),
-        ]);
-    }
-    rule.push(verdict(Verdict::Return));
-    rule
 }

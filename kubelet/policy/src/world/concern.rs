@@ -1,6 +1,7 @@
 //! Which policies are about a pod. Many pods of a namespace are asked for at once when many policies change, and policies are
 //! often about the same pods: then each selector is asked once for each pod, not each policy. Pure.
 
+use client::ordered::Arrange;
 use std::collections::{BTreeMap, HashMap};
 
 use client::Key;
@@ -64,7 +65,7 @@ impl<'p> Concerning<'p> {
         }
         let groups = self.groups.iter().filter(|(pods, _)| pods.selects(labels));
         let mut found: Vec<(usize, &Policy)> = groups.flat_map(|(_, policies)| policies.iter().copied()).collect();
-        found.sort_unstable_by_key(|(place, _)| *place);
+        found.arrange_by_key(|(place, _)| *place);
         found.into_iter().map(|(_, policy)| policy).collect()
     }
 }

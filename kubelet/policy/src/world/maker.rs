@@ -1,14 +1,33 @@
 //! Policies' rules, made into what the kernel is to ask of a connection.
 
+use client::ordered::Arrange;
 use std::collections::BTreeMap;
 
 use super::sets::{SetKey, Sets};
 use super::{Entry, NO_LABELS, first_of};
 use crate::change::{Allow, SetId};
 use crate::facts::{Facts, PodId};
-use crate::range::{merge_ports, split_ports};
+use crate::range::{PortRange, Range, merge_ports, split_ports};
 use crate::selector::Labels;
 use crate::spec::{Direction, Rule};
+
+/// So many ranges of addresses are compared with one after the other, each by a rule of its own. A set costs the kernel more than these, and
+/// every rule that looks into any set more for each set there is: it finds sets by going through all their names.
+const FEW_RANGES: usize = 2;
+
+/// A rule's ports.
+enum PortSet {
+    New(Vec<PortRange>),
+    Found(SetId),
+}
+
+/// What the other side must be.
+enum Other {
+    Anybody,
+    Within(Range),
+    Blocks(SetKey),
+    Pods(SetKey),
+}
 
 /// Makes rules into what the kernel asks.
 pub(super) struct Maker<'a> {
@@ -29,7 +48,7 @@ impl Maker<'_> {
         for rule in rules {
             self.rule(rule, facts, &mut allows);
         }
-        allows.sort();
+        allows.arrange();
         let mut last = None;
         allows.retain(|allow| {
             let is_first = last != Some(*allow);
@@ -67,34 +86,54 @@ impl Maker<'_> {
                 Some(numbers)
             }
         };
-        for peers in self.peers(rule) {
-            let ports = ports.clone().map(|numbers| self.set(SetKey::Ports(numbers)));
+        let mut ports = ports.map(PortSet::New);
+        for other in self.others(rule) {
+            let ports = ports.as_mut().map(|ports| self.port_set(ports));
             let mut allow = Allow {
                 ports,
                 ..Allow::default()
             };
-            match peers {
-                Some(SetKey::Blocks(blocks, v4)) => allow.blocks = Some(self.set(SetKey::Blocks(blocks, v4))),
-                Some(pods) => allow.peers = Some(self.set(pods)),
-                None => {}
+            match other {
+                Other::Anybody => {}
+                Other::Within(range) => allow.within = Some(range),
+                Other::Blocks(key) => allow.blocks = Some(self.set(key)),
+                Other::Pods(key) => allow.peers = Some(self.set(key)),
             }
             allows.push(allow);
         }
     }
 
-    /// The sets any of which the other side must be in; one absent one: it need be in none.
-    fn peers(&self, rule: &Rule) -> Vec<Option<SetKey>> {
+    /// The set of a rule's ports, looked for once.
+    fn port_set(&mut self, ports: &mut PortSet) -> SetId {
+        match ports {
+            PortSet::New(numbers) => {
+                let set = self.set(SetKey::Ports(std::mem::take(numbers)));
+                *ports = PortSet::Found(set);
+                set
+            }
+            PortSet::Found(set) => {
+                self.sets.use_again(*set);
+                *set
+            }
+        }
+    }
+
+    /// What the other side must be one of.
+    fn others(&self, rule: &Rule) -> Vec<Other> {
         let Some(peers) = &rule.peers else {
-            return vec![None];
+            return vec![Other::Anybody];
         };
-        let mut keys = Vec::new();
+        let mut all = Vec::new();
         if !peers.selections.is_empty() {
-            keys.push(Some(SetKey::Pods(peers.selections.clone(), self.v4)));
+            all.push(Other::Pods(SetKey::Pods(peers.selections.clone(), self.v4)));
         }
-        if peers.blocks.of_family(self.v4).next().is_some() {
-            keys.push(Some(SetKey::Blocks(peers.blocks.clone(), self.v4)));
+        let few = peers.blocks.of_family(self.v4).take(FEW_RANGES + 1);
+        let few: Vec<Other> = few.copied().map(Other::Within).collect();
+        match few.len() <= FEW_RANGES {
+            true => all.extend(few),
+            false => all.push(Other::Blocks(SetKey::Blocks(peers.blocks.clone(), self.v4))),
         }
-        keys
+        all
     }
 
     fn set(&mut self, key: SetKey) -> SetId {

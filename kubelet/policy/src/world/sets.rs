@@ -92,7 +92,7 @@ impl SetKey {
                     numbers.map(move |port| Member { addr, port: Some(port) })
                 });
                 let mut all: Vec<Member> = places.collect();
-                all.sort();
+                all.sort_unstable();
                 all.dedup();
                 all
             }
@@ -250,6 +250,13 @@ impl Sets {
         self.by_key.insert(key, id);
         self.states.insert(id, state);
         id
+    }
+
+    /// One user more of a set that is in use.
+    pub(super) fn use_again(&mut self, id: SetId) {
+        if let Some(state) = self.states.get_mut(&id) {
+            state.users += 1;
+        }
     }
 
     /// One user less; the last one takes the set along.

@@ -2,6 +2,7 @@
 
 use crate::desired::{Owner, owner};
 use crate::model::{Protocol, Served, ServicePort, Snapshot};
+use client::ordered::CollectOrdered;
 use netlink::conntrack::{Flow, FlowFilter, UDP};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -151,5 +152,5 @@ pub fn stale_after(before: Option<&Snapshot>, after: &Snapshot) -> Stale {
         // Another may have it now, whom its flows do not belong to.
         (!same).then(|| (place, now.clone()))
     });
-    Stale(changed.collect())
+    Stale(changed.collect_ordered())
 }

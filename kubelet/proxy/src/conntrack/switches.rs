@@ -95,6 +95,39 @@ fn raise(entries: u64) -> Result<(), String> {
     Ok(())
 }
 
+/// How many entries there are in a network namespace; each may have [`MAX`] of its own.
+const COUNT: &str = "netfilter/nf_conntrack_count";
+
+/// Whether there is room for more entries in the calling thread's network namespace, as it was last seen.
+#[derive(Debug, Default)]
+pub struct Room {
+    is_full: bool,
+}
+
+impl Room {
+    /// How many entries there are, if there is no room now and there was before.
+    pub fn fills(&mut self) -> Option<u64> {
+        let number = |name| sysctl::get(name)?.parse::<u64>().ok();
+        let (count, most) = (number(COUNT)?, number(MAX)?);
+        let is_news = is_full(count, most, self.is_full) && !self.is_full;
+        self.is_full = is_full(count, most, self.is_full);
+        is_news.then_some(count)
+    }
+}
+
+/// What was full is so until a tenth is free: what comes and goes at the limit is told once.
+fn is_full(count: u64, most: u64, was: bool) -> bool {
+    let percent = if was { 90 } else { 99 };
+    // Zero is no limit.
+    most > 0 && count.saturating_mul(100) >= most.saturating_mul(percent)
+}
+
+/// Whether connections of SCTP are followed with their ports, in the calling thread's network namespace. A kernel that does not (without
+/// `CONFIG_NF_CT_PROTO_SCTP`) translates addresses of theirs and no ports.
+pub fn follows_sctp() -> bool {
+    sysctl::get("netfilter/nf_conntrack_sctp_timeout_established").is_some()
+}
+
 fn chain(error: &sysctl::Error) -> String {
     format!("{error}: {}", error.source)
 }
@@ -144,6 +177,23 @@ mod tests {
                 ("netfilter/nf_conntrack_tcp_be_liberal", 1),
             ]
         );
+    }
+
+    #[test]
+    fn a_table_is_full_until_a_tenth_of_it_is_free() {
+        for (count, most, was, expected) in [
+            (0, 1000, false, false),
+            (989, 1000, false, false),
+            (990, 1000, false, true),
+            (1001, 1000, false, true),
+            (990, 1000, true, true),
+            (900, 1000, true, true),
+            (899, 1000, true, false),
+            (5, 0, false, false),
+            (u64::MAX, u64::MAX, false, true),
+        ] {
+            assert_eq!(is_full(count, most, was), expected, "{count} {most} {was}");
+        }
     }
 
     #[test]

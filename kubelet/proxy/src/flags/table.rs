@@ -96,6 +96,11 @@ pub(super) const FLAGS: &[Flag] = &[
     own("init-only", Bool, "set what needs full privileges, and exit"),
     own("master", Text, "address of the API server, over the kubeconfig's"),
     own("hostname-override", Text, "the node's name"),
+    own(
+        "reserve-node-ports",
+        Text,
+        "range of node ports that the kernel is kept from choosing for connections of the node's own, such as 30000-32767 (not upstream's)",
+    ),
     deprecated(
         "healthz-port",
         "healthz-bind-address",

@@ -1,5 +1,6 @@
 //! From the API's objects to ports and endpoints. What cannot be served is left out and named, never guessed.
 
+use client::ordered::Arrange;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -228,7 +229,7 @@ fn source_ranges(spec: &ServiceSpec, left_out: &mut Flaws) -> Option<Arc<[Cidr]>
             Err(_) => left_out.add(FIELD, text, "no network"),
         }
     }
-    found.sort_unstable();
+    found.arrange();
     found.dedup();
     Some(found.into())
 }

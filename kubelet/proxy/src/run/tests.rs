@@ -1,6 +1,7 @@
 //! The loop over a scripted API server and the kernel: what others do to the tables is undone.
 
 use super::*;
+use crate::node_ports;
 use crate::testing::api::{SERVICES, SLICES, Server};
 use crate::testing::{in_paused_namespace, nft};
 use serde_json::json;
@@ -40,7 +41,11 @@ impl Loop {
                 match self.told.recv().await.expect("the loop runs") {
                     Notice::Synced(synced) => return synced.full,
                     Notice::Failed(why) => panic!("{why}"),
-                    Notice::Changed(_) | Notice::Queued(_) | Notice::Crowded(..) => {}
+                    Notice::Changed(_)
+                    | Notice::Queued(_)
+                    | Notice::Crowded(..)
+                    | Notice::Unfollowed(_)
+                    | Notice::Full(_) => {}
                 }
             }
         };
@@ -63,6 +68,12 @@ impl Loop {
 #[test]
 fn what_others_do_to_the_tables_is_undone() {
     in_paused_namespace(async || {
+        let (reserved, node_ports) = (
+            "ipv4/ip_local_reserved_ports",
+            node_ports::parse("30000-32767").unwrap(),
+        );
+        netlink::sysctl::set(reserved, "8080").unwrap();
+        assert_eq!(node_ports::keep(Some(&node_ports)), [""; 0]);
         let server = Server::new();
         put_service(&server);
         put_slice(&server, "10.1.0.1");
@@ -88,6 +99,7 @@ fn what_others_do_to_the_tables_is_undone() {
             assert!(services.contains("@classes"), "{services}");
             assert!(!nft(&["list", "table", "ip", "skiff-proxy"]).contains("strangers"));
             assert!(nft(&["list", "tables"]).contains("ip6 skiff-proxy"));
+            assert!(nft(&["list", "tables"]).contains("inet skiff-node-ports"));
         }
         // A change meets tables that are not as written: it brings all.
         nft(&["flush", "ruleset"]);
@@ -102,5 +114,8 @@ fn what_others_do_to_the_tables_is_undone() {
         stop.cancel();
         running.await.unwrap().expect("it was told to end");
         assert!(nft(&["list", "map", "ip", "skiff-proxy", "endpoints"]).contains("10.1.0.4"));
+        // It still knows which reserved ports are its own.
+        node_ports::remove().unwrap();
+        assert_eq!(netlink::sysctl::get(reserved).as_deref(), Some("8080"));
     });
 }

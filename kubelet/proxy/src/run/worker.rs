@@ -12,11 +12,13 @@ use netlink::nft::Error;
 use super::Sources;
 use crate::apply::Kernel;
 use crate::choose::{Here, choose_at, endpoints_max};
+use crate::conntrack::switches;
 use crate::diff::Delta;
 use crate::ledger::{Changes, Deltas, Ledger};
 use crate::model::{
     Flaws, Protocol, ReadSlice, Served, ServiceName, ServicePort, Snapshot, look_at_slice, read_service, read_slice,
 };
+use crate::node_ports;
 use crate::rules::Writer;
 use crate::settings::Settings;
 
@@ -28,6 +30,8 @@ pub(super) struct Written {
     pub(super) full: bool,
     /// Services that have more endpoints than are used, and had not before; how many more.
     pub(super) crowded: Vec<(ServiceName, usize)>,
+    /// Services with ports of SCTP, and without before, where the kernel does not follow it.
+    pub(super) unfollowed: Vec<ServiceName>,
 }
 
 pub(super) struct Worker {
@@ -44,6 +48,9 @@ pub(super) struct Worker {
     told: Option<Arc<Snapshot>>,
     /// The tables are to be written anew.
     anew: bool,
+    /// What keeps node ports out of the kernel's choice goes with the rule set, too.
+    reserved: node_ports::Memory,
+    room: switches::Room,
 }
 
 impl Worker {
@@ -57,6 +64,8 @@ impl Worker {
             dirty: BTreeSet::new(),
             told: None,
             anew: true,
+            reserved: node_ports::Memory::default(),
+            room: switches::Room::default(),
         }
     }
 
@@ -106,6 +115,11 @@ impl Worker {
         intact
     }
 
+    /// How many connections the kernel follows, if it has no room for more now and had before.
+    pub(super) fn fills(&mut self) -> Option<u64> {
+        self.room.fills()
+    }
+
     /// Writes what was noted.
     pub(super) fn write(&mut self, settings: Settings) -> Result<Written, Error> {
         self.anew |= self.settings.as_ref() != Some(&settings);
@@ -118,7 +132,11 @@ impl Worker {
         }
         let snapshot = self.ledger.snapshot().clone();
         let previous = self.told.replace(snapshot.clone());
+        // Asked once the tables are there: they bring connection tracking with them, where it is a module.
+        let mut unfollowed = with_sctp(previous.as_deref(), &snapshot);
+        unfollowed.retain(|_| !switches::follows_sctp());
         Ok(Written {
+            unfollowed,
             crowded: crowded(previous.as_deref(), &snapshot),
             previous,
             snapshot,
@@ -143,6 +161,9 @@ impl Worker {
             if let Err(error) = netlink::sysctl::set("ipv4/conf/all/route_localnet", "1") {
                 tracing::warn!(%error, "NodePorts on 127.0.0.1 will not work");
             }
+        }
+        if let Err(why) = self.reserved.refresh() {
+            tracing::warn!("what was added to net.ipv4.ip_local_reserved_ports may be forgotten: {why}");
         }
         self.dirty.clear();
         // What the tables had goes with them: both at once would be twice the memory.
@@ -203,18 +224,37 @@ fn serve(ports: Vec<ServicePort>, slices: &[ReadSlice], here: Here<'_>) -> Arc<[
     served.collect()
 }
 
-/// The Services that have more endpoints than are used, and had not before.
-fn crowded(before: Option<&Snapshot>, after: &Snapshot) -> Vec<(ServiceName, usize)> {
-    let beyond = |ports: &Arc<[Served]>| ports.iter().map(|served| served.beyond).max().unwrap_or(0);
-    let old = |name| before.and_then(|before| before.services.get(name));
+type Ports = Arc<[Served]>;
+
+/// The Services of which this is so now and was not before, and what is so of their ports; zero is nothing.
+fn newly(
+    before: Option<&Snapshot>,
+    after: &Snapshot,
+    how_much: impl Fn(&Ports) -> usize,
+) -> impl Iterator<Item = (ServiceName, usize)> {
+    let old = move |name| before.and_then(|before| before.services.get(name));
     let changed = after
         .services
         .iter()
-        .filter(|(name, ports)| !old(*name).is_some_and(|old| Arc::ptr_eq(old, ports)));
-    let crowded = changed.filter(|(name, ports)| beyond(ports) > 0 && old(*name).is_none_or(|old| beyond(old) == 0));
-    crowded
-        .map(|(name, ports)| (ServiceName::clone(name), beyond(ports)))
-        .collect()
+        .filter(move |(name, ports)| !old(*name).is_some_and(|old| Arc::ptr_eq(old, ports)));
+    changed.filter_map(move |(name, ports)| {
+        let now = how_much(ports);
+        let is_new = now > 0 && old(name).is_none_or(|old| how_much(old) == 0);
+        is_new.then(|| (ServiceName::clone(name), now))
+    })
+}
+
+/// The Services that have more endpoints than are used, and had not before.
+fn crowded(before: Option<&Snapshot>, after: &Snapshot) -> Vec<(ServiceName, usize)> {
+    let beyond = |ports: &Ports| ports.iter().map(|served| served.beyond).max().unwrap_or(0);
+    newly(before, after, beyond).collect()
+}
+
+/// The Services that have ports of SCTP, and had none before.
+fn with_sctp(before: Option<&Snapshot>, after: &Snapshot) -> Vec<ServiceName> {
+    let is_sctp = |served: &&Served| served.port.name.protocol == Protocol::Sctp;
+    let count = |ports: &Ports| ports.iter().filter(is_sctp).count();
+    newly(before, after, count).map(|(name, _)| name).collect()
 }
 
 fn by_writer(deltas: Deltas, settings: &Settings) -> Vec<(Writer<'_>, Delta)> {

@@ -3,5 +3,10 @@
 
 mod cases;
 mod crash;
+mod full;
 mod net;
+mod packet;
+mod ports;
 mod proxy;
+mod sctp;
+mod spoofed;

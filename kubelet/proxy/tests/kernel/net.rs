@@ -218,6 +218,10 @@ impl Connection {
         Ok(Self(stream))
     }
 
+    pub(crate) fn local_port(&self) -> u16 {
+        self.0.local_addr().unwrap().port()
+    }
+
     /// Asks over the connection.
     pub(crate) fn ask(&mut self) -> std::io::Result<Answer> {
         self.0.write_all(b"?")?;

@@ -4,7 +4,7 @@
 
 use super::super::duration;
 use Shape::{Any, Bool, Bools, Int, OneOf, Text, Time};
-use Waits::{ApiMachinery, Moot, Network, NodeResources, Nowhere, Observability, PodLife, Storage};
+use Waits::{ApiMachinery, Moot, Network, Nowhere, Observability, PodLife, Storage};
 use serde_json::{Map, Value};
 
 const MAX: i64 = i32::MAX as i64;
@@ -32,8 +32,6 @@ enum Waits {
     ApiMachinery,
     /// Services, DNS, host rules.
     Network,
-    /// Reservations, CPUs, memory, devices.
-    NodeResources,
     /// Traces and logs of the node.
     Observability,
     /// What happens to a pod and its containers.
@@ -93,11 +91,9 @@ const FIELDS: &[Field] = &[
     ),
     Field("kubeAPIBurst", Int(0, MAX), "100", ApiMachinery),
     Field("kubeAPIQPS", Int(0, MAX), "50", ApiMachinery),
-    Field("kubeletCgroups", Text, "", NodeResources),
     Field("makeIPTablesUtilChains", Bool, "true", Network),
     Field("runOnce", Bool, "false", Nowhere),
     Field("showHiddenMetricsForVersion", Text, "", Nowhere),
-    Field("systemCgroups", Text, "", NodeResources),
     Field("tracing", Any, "", Observability),
     Field(
         "volumePluginDir",
@@ -184,12 +180,8 @@ fn named(value: &Value, check: impl Fn(&str, &Value) -> Result<(), String>) -> R
 /// Rules between fields without effect.
 pub(super) fn mistakes_between(tree: &Map<String, Value>) -> Vec<String> {
     let mut mistakes = Vec::new();
-    let text = |name: &str| tree.get(name).and_then(Value::as_str).unwrap_or_default();
     if tree.get("runOnce") == Some(&Value::Bool(true)) {
         mistakes.push("runOnce: unsupported, must be false".to_owned());
-    }
-    if !text("systemCgroups").is_empty() && text("cgroupRoot").is_empty() {
-        mistakes.push("systemCgroups: needs cgroupRoot".to_owned());
     }
     mistakes
 }

@@ -156,6 +156,11 @@ pub(super) const FLAGS: &[Flag] = &[
         "lead Services' addresses to their endpoints, as kube-proxy does (not upstream's)",
     ),
     own(
+        "reserve-node-ports",
+        Text,
+        "with --service-proxy: range of node ports that the kernel is kept from choosing for the node's own connections, such as 30000-32767 (not upstream's)",
+    ),
+    own(
         "cluster-dns-responder",
         Bool,
         "answer names of the cluster on the addresses of clusterDNS (not upstream's)",

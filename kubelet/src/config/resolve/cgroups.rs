@@ -1,7 +1,7 @@
 //! cgroups and reservations.
 
 use super::{Reader, pinning};
-use crate::cgroup::{CgroupDriver, ReservedCgroup, Whose};
+use crate::cgroup::{CgroupDriver, CgroupNaming, OwnCgroups, ReservedCgroup, Whose};
 use crate::config::file::DEFAULT_FACTOR;
 use crate::config::{CgroupConfig, KubeletConfiguration, Reserved};
 use proto::api::quantity::Quantity;
@@ -61,6 +61,43 @@ fn total(both: [&Amounts; 2]) -> Reserved {
     }
 }
 
+/// The cgroups of the node's own processes, as paths.
+fn own(reader: &mut Reader, written: &KubeletConfiguration, naming: &CgroupNaming) -> OwnCgroups {
+    let pods = naming.kubepods();
+    let mut path = |field: &str, name: &Option<String>| {
+        let name = name.as_deref().filter(|name| !name.is_empty())?;
+        let parts: Vec<&str> = name.split('/').filter(|part| !part.is_empty()).collect();
+        if parts.iter().any(|part| [".", ".."].contains(part)) {
+            reader.wrong(field, "must not contain '.' or '..'");
+        }
+        let path = format!("/{}", parts.join("/"));
+        let below = path.strip_prefix(&pods);
+        if naming.per_qos && below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/')) {
+            // They would come under the pods' limits, and be ended with pods.
+            reader.wrong(
+                field,
+                format!("{path:?} must not be in {pods:?}, the cgroup of all pods"),
+            );
+        }
+        Some(path)
+    };
+    let (system, kubelet) = (
+        path("systemCgroups", &written.system_cgroups),
+        path("kubeletCgroups", &written.kubelet_cgroups),
+    );
+    if system.as_deref() == Some("/") {
+        reader.wrong("systemCgroups", "system container cannot be root (\"/\")");
+    }
+    let has_root = written.cgroup_root.as_ref().is_some_and(|root| !root.is_empty());
+    if system.is_some() && !has_root {
+        reader.wrong(
+            "systemCgroups",
+            "(--system-cgroups) was specified and cgroupRoot (--cgroup-root) was not specified",
+        );
+    }
+    OwnCgroups { system, kubelet }
+}
+
 pub(super) fn cgroups(reader: &mut Reader, written: &KubeletConfiguration) -> CgroupConfig {
     let driver = match written.cgroup_driver.as_deref().unwrap_or("") {
         "" | "cgroupfs" => CgroupDriver::Cgroupfs,
@@ -112,6 +149,11 @@ pub(super) fn cgroups(reader: &mut Reader, written: &KubeletConfiguration) -> Cg
     };
     let both = [enforced(Whose::System, &system), enforced(Whose::Kube, &kube)];
     let (memory_throttling, reserves_memory) = memory_qos(reader, written);
+    let naming = CgroupNaming {
+        driver,
+        root: root.clone(),
+        per_qos,
+    };
     CgroupConfig {
         driver,
         root,
@@ -126,6 +168,7 @@ pub(super) fn cgroups(reader: &mut Reader, written: &KubeletConfiguration) -> Cg
         reserves_memory,
         limited_swap: limited_swap(reader, written),
         qos_reserved_percent: qos_reserved(reader, written),
+        own: own(reader, written, &naming),
     }
 }
 

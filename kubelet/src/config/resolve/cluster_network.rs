@@ -4,8 +4,10 @@
 use super::Reader;
 use crate::config::{Backend, ClusterNetwork, DnsConfig, Flags};
 use netlink::cidr::Cidr;
+use proxy::node_ports::{self, Ports};
 
 const PROXY: &str = "service-proxy";
+const RESERVE: &str = "reserve-node-ports";
 const DNS: &str = "cluster-dns-responder";
 const AUTOPATH: &str = "cluster-dns-autopath";
 const POLICIES: &str = "network-policies";
@@ -18,6 +20,7 @@ pub(super) fn read(reader: &mut Reader, flags: &Flags, dns: &DnsConfig) -> Clust
     let text = |name| flags.text(name).unwrap_or_default();
     let network = ClusterNetwork {
         proxy: on(PROXY),
+        reserve_node_ports: reserved(reader, text(RESERVE)),
         dns: on(DNS),
         autopath: on(AUTOPATH),
         policies: on(POLICIES),
@@ -36,6 +39,10 @@ pub(super) fn read(reader: &mut Reader, flags: &Flags, dns: &DnsConfig) -> Clust
     if network.dns && dns.cluster_dns.is_empty() {
         reader.wrong(&format!("--{DNS}"), "there is no address to answer on, give clusterDNS");
     }
+    if network.reserve_node_ports.is_some() && !network.proxy {
+        let why = format!("it is the Service proxy that reserves them, give --{PROXY}");
+        reader.wrong(&format!("--{RESERVE}"), why);
+    }
     if network.autopath && !network.dns {
         reader.wrong(
             &format!("--{AUTOPATH}"),
@@ -47,6 +54,11 @@ pub(super) fn read(reader: &mut Reader, flags: &Flags, dns: &DnsConfig) -> Clust
         reader.wrong(&format!("--{BACKEND}"), why);
     }
     network
+}
+
+fn reserved(reader: &mut Reader, text: &str) -> Option<Ports> {
+    let ports = Some(text).filter(|text| !text.is_empty()).map(node_ports::parse)?;
+    ports.map_err(|why| reader.wrong(&format!("--{RESERVE}"), why)).ok()
 }
 
 fn backend(reader: &mut Reader, text: &str) -> Option<Backend> {
@@ -114,6 +126,7 @@ mod tests {
                 "--cluster-dns-responder",
                 "--cluster-dns-autopath",
                 "--network-policies",
+                "--reserve-node-ports=30000-30009",
                 "--pod-network-backend=host-gw",
                 "--cluster-cidr=10.1.0.0/16,fd00::/48",
             ],
@@ -123,6 +136,10 @@ mod tests {
         assert!(found.proxy && found.dns && found.autopath && found.policies);
         assert_eq!(found.backend, Some(Backend::HostGw));
         assert_eq!(found.ranges.len(), 2);
+        assert_eq!(
+            found.reserve_node_ports.map(|ports| ports.to_string()).as_deref(),
+            Some("30000-30009")
+        );
     }
 
     #[test]
@@ -149,6 +166,19 @@ mod tests {
         }
         let alone = judge(&["--cluster-dns-autopath"], &[]).expect_err("no responder");
         assert!(alone[0].contains("--cluster-dns-autopath: it is a way"), "{alone:?}");
+        for (words, part) in [
+            (
+                &["--reserve-node-ports=1-2"][..],
+                "--reserve-node-ports: it is the Service proxy",
+            ),
+            (
+                &["--kubeconfig=/k", "--service-proxy", "--reserve-node-ports=2-1"],
+                "--reserve-node-ports: \"2-1\" is no port",
+            ),
+        ] {
+            let mistakes = judge(words, &[]).expect_err("mistakes");
+            assert!(mistakes.len() == 1 && mistakes[0].contains(part), "{mistakes:?}");
+        }
         let without = judge(&["--kubeconfig=/k", "--pod-network-backend=vxlan"], &[]).expect_err("no ranges");
         assert!(without[0].contains("--cluster-cidr must say"), "{without:?}");
     }

@@ -44,9 +44,21 @@ impl Given {
 type ByResource = BTreeMap<String, Given>;
 type ByContainer = BTreeMap<String, ByResource>;
 
-/// What containers have, by pod UID, container and resource.
+/// What of one resource is somebody's.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ByPod(BTreeMap<String, ByContainer>);
+struct Used {
+    /// How many containers have something of it.
+    containers: usize,
+    /// By device, how many have it: more than one where it was left to be used again.
+    devices: BTreeMap<String, usize>,
+}
+
+/// What containers have, by pod UID, container and resource. What of a resource is somebody's is counted along: a node has many pods.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ByPod(BTreeMap<String, ByContainer>, BTreeMap<String, Used>);
+
+/// A resource, and devices of it.
+pub(super) type Touched = (String, BTreeSet<String>);
 
 impl ByPod {
     /// All of it.
@@ -79,14 +91,55 @@ impl ByPod {
 
     /// Whether somebody has something of a resource.
     pub fn has_resource(&self, name: &str) -> bool {
-        self.iter().any(|(_, _, resource, _)| resource == name)
+        self.1.contains_key(name)
     }
 
     /// The devices of a resource that are somebody's, or reserved.
-    pub fn of_resource(&self, name: &str) -> BTreeSet<&str> {
-        let own = self.iter().filter(|(_, _, resource, _)| *resource == name);
-        own.flat_map(|(.., given)| given.by_node.values().flatten().map(String::as_str))
-            .collect_ordered()
+    pub fn of_resource(&self, name: &str) -> impl Iterator<Item = &str> {
+        let used = self.1.get(name).into_iter();
+        used.flat_map(|used| used.devices.keys().map(String::as_str))
+    }
+
+    /// Whether a device is somebody's, or reserved.
+    pub fn is_used(&self, name: &str, id: &str) -> bool {
+        self.1.get(name).is_some_and(|used| used.devices.contains_key(id))
+    }
+
+    /// What one pod has.
+    pub(super) fn of_pod(&self, pod: &str) -> Self {
+        let mut own = Self::default();
+        for (container, resources) in self.0.get(pod).into_iter().flatten() {
+            for (resource, given) in resources {
+                own.insert(pod, container, resource, given.clone());
+            }
+        }
+        own
+    }
+
+    /// Counts what a container has of a resource from now on.
+    fn use_for(&mut self, resource: &str, ids: &BTreeSet<String>) {
+        let used = self.1.entry(resource.to_owned()).or_default();
+        used.containers += 1;
+        for id in ids {
+            *used.devices.entry(id.clone()).or_default() += 1;
+        }
+    }
+
+    /// Counts what a container has of a resource no longer.
+    fn leave(&mut self, resource: &str, ids: &BTreeSet<String>) {
+        let Some(used) = self.1.get_mut(resource) else { return };
+        used.containers = used.containers.saturating_sub(1);
+        for id in ids {
+            if let Some(count) = used.devices.get_mut(id) {
+                *count -= 1;
+                if *count == 0 {
+                    used.devices.remove(id);
+                }
+            }
+        }
+        if used.containers == 0 {
+            self.1.remove(resource);
+        }
     }
 
     /// What is reserved for a container and not its own yet.
@@ -106,11 +159,18 @@ impl ByPod {
         others.flat_map(|(.., given)| given.ids()).collect_ordered()
     }
 
-    /// Puts something in, in place of what there was.
-    pub fn insert(&mut self, pod: &str, container: &str, resource: &str, given: Given) {
+    /// Puts something in, in place of what there was; tells which devices are somebody else's than before, or nobody's.
+    pub fn insert(&mut self, pod: &str, container: &str, resource: &str, given: Given) -> BTreeSet<String> {
+        let mut touched = given.ids();
+        self.use_for(resource, &touched);
         let containers = self.0.entry(pod.to_owned()).or_default();
         let resources = containers.entry(container.to_owned()).or_default();
-        resources.insert(resource.to_owned(), given);
+        if let Some(before) = resources.insert(resource.to_owned(), given) {
+            let before = before.ids();
+            self.leave(resource, &before);
+            touched.extend(before);
+        }
+        touched
     }
 
     pub(super) fn answer(&mut self, pod: &str, container: &str, resource: &str, answer: Vec<u8>) -> bool {
@@ -122,19 +182,37 @@ impl ByPod {
         true
     }
 
-    pub(super) fn unreserve(&mut self, pod: &str, container: &str, resource: &str) {
-        let Some(containers) = self.0.get_mut(pod) else { return };
-        if let Some(resources) = containers.get_mut(container) {
-            resources.retain(|name, given| name != resource || given.answer.is_some());
-        }
+    /// Takes back what is reserved for a container and not its own yet; tells what that was.
+    pub(super) fn unreserve(&mut self, pod: &str, container: &str, resource: &str) -> BTreeSet<String> {
+        let is_reserved = self
+            .find(pod, container, resource)
+            .is_some_and(|given| given.answer.is_none());
+        let Some(containers) = self.0.get_mut(pod).filter(|_| is_reserved) else {
+            return BTreeSet::new();
+        };
+        let given = containers.get_mut(container).and_then(|of| of.remove(resource));
         containers.retain(|_, resources| !resources.is_empty());
-        self.0.retain(|_, containers| !containers.is_empty());
+        if containers.is_empty() {
+            self.0.remove(pod);
+        }
+        let left = given.map(|given| given.ids()).unwrap_or_default();
+        self.leave(resource, &left);
+        left
     }
 
-    pub(super) fn retain(&mut self, kept: impl Fn(&str) -> bool) -> bool {
-        let before = self.0.len();
-        self.0.retain(|pod, _| kept(pod));
-        self.0.len() < before
+    /// Takes back what pods have that are not kept; tells what that was, nothing if none of them had anything.
+    pub(super) fn retain(&mut self, kept: impl Fn(&str) -> bool) -> Option<Vec<Touched>> {
+        let gone: Vec<String> = self.0.keys().filter(|pod| !kept(pod)).cloned().collect();
+        let mut left = Vec::new();
+        for pod in &gone {
+            let containers = self.0.remove(pod).into_iter().flatten();
+            for (resource, given) in containers.flat_map(|(_, resources)| resources) {
+                let ids = given.ids();
+                self.leave(&resource, &ids);
+                left.push((resource, ids));
+            }
+        }
+        (!gone.is_empty()).then_some(left)
     }
 }
 

@@ -193,7 +193,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Whatever happens, no device is two containers' at a time.
+    /// Whatever happens, no device is two containers' at a time, and those that nobody has are free.
     #[test]
     fn no_device_twice(steps in prop::collection::vec(step(), 1..60)) {
         let (mut state, none, mut connection) = (State::default(), BTreeSet::new(), 1_u64);
@@ -206,6 +206,8 @@ proptest! {
                     let reserved = state.is_met(claim) == Ok(false) && state.reserve(claim, &none).is_ok();
                     if reserved && answers {
                         prop_assert!(state.answered(&pod, &container, R, Vec::new()));
+                    } else if reserved && count == 3 {
+                        state.unreserve(&pod, &container, R);
                     }
                 }
                 Step::Ends(pod) => { state.retain(|of| of != pod.to_string()); }
@@ -226,6 +228,13 @@ proptest! {
                     prop_assert!(seen.insert(id.clone()), "{id} twice");
                 }
             }
+            // What is kept along is what a count says.
+            let (devices, free) = state.pool(R);
+            let healthy = devices.iter().filter(|(_, device)| device.healthy);
+            let unused = healthy.map(|(id, _)| id).filter(|id| !seen.contains(*id));
+            prop_assert!(unused.eq(free.iter()), "{free:?}");
+            prop_assert!(state.pods().of_resource(R).eq(seen.iter().map(String::as_str)));
+            prop_assert_eq!(state.pods().has_resource(R), state.pods().iter().next().is_some());
         }
     }
 }

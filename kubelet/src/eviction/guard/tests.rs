@@ -14,12 +14,201 @@ use client::TokioClock;
 use proto::api::quantity::Quantity;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tonic::Code;
 
-/// Remembers what it was asked to free.
+/// Remembers what it was asked to free, and whether images must stay.
 #[derive(Default)]
 struct Asked(Mutex<Vec<&'static str>>, AtomicBool);
+
+/// Begins to free images, and takes the machine's memory meanwhile.
+struct Hangs(PathBuf);
+
+#[async_trait::async_trait]
+impl Reclaim for Hangs {
+    async fn delete_all_unused_containers(&self) -> Result<(), CollectError> {
+        Ok(())
+    }
+
+    fn may_delete_images(&self) -> bool {
+        true
+    }
+
+    async fn delete_unused_images(&self) -> Result<(), CollectError> {
+        std::fs::write(&self.0, "MemTotal: 4194304 kB\nMemFree: 1 kB\n").expect("written");
+        std::future::pending().await
+    }
+}
+
+#[tokio::test]
+async fn memory_that_runs_short_does_not_wait_for_a_disk_that_is_freed() {
+    let dir = tempfile::tempdir().expect("temp dir");
+    let (mut guard, uid, _kill) = short_of_memory(dir.path());
+    let meminfo = dir.path().join("meminfo");
+    // So near to the threshold that it is looked at often.
+    std::fs::write(&meminfo, "MemTotal: 4194304 kB\nMemFree: 1100000 kB\n").expect("written");
+    guard.rules.thresholds.push(of(Signal::NodeFsAvailable, "1Ei"));
+    guard.reclaim = Arc::new(Hangs(meminfo));
+    // What does not break off would wait for ever.
+    let next = tokio::time::timeout(Duration::from_secs(100), guard.turn()).await;
+    let next = next.expect("broken off");
+    assert!(
+        !guard.killer.has(&uid) && next <= Instant::now(),
+        "it is looked again at once"
+    );
+    guard.turn().await;
+    assert!(guard.killer.has(&uid), "for memory");
+    assert_eq!(guard.parts.pressure.borrow().len(), 2);
+}
+
+/// Takes the machine's memory with the first image, and time until it is told to go on.
+struct Slow {
+    meminfo: PathBuf,
+    begun: AtomicUsize,
+    ended: AtomicUsize,
+    /// Goes on as soon as it is asked whether to begin anew.
+    goes_on_when_asked: bool,
+    goes_on: tokio::sync::Semaphore,
+}
+
+#[async_trait::async_trait]
+impl Reclaim for Slow {
+    async fn delete_all_unused_containers(&self) -> Result<(), CollectError> {
+        Ok(())
+    }
+
+    fn may_delete_images(&self) -> bool {
+        if self.goes_on_when_asked && self.begun.load(Ordering::Relaxed) > 0 {
+            self.goes_on.add_permits(1);
+        }
+        true
+    }
+
+    async fn delete_unused_images(&self) -> Result<(), CollectError> {
+        self.begun.fetch_add(1, Ordering::Relaxed);
+        std::fs::write(&self.meminfo, SHORT).expect("written");
+        self.goes_on.acquire().await.expect("open").forget();
+        self.ended.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// A machine of 4 GiB: near its threshold of 1 GiB so that it is looked at often, and below that.
+const NEAR: &str = "MemTotal: 4194304 kB\nMemFree: 1100000 kB\n";
+const SHORT: &str = "MemTotal: 4194304 kB\nMemFree: 1 kB\n";
+
+/// A guard that began to free a disk, and broke that off for memory, of which there is enough again.
+async fn broken_off(dir: &Path, goes_on_when_asked: bool) -> (Guard, PodUid, Arc<Slow>) {
+    let (mut guard, uid, _kill) = short_of_memory(dir);
+    let meminfo = dir.join("meminfo");
+    std::fs::write(&meminfo, NEAR).expect("written");
+    guard.rules.thresholds.push(of(Signal::NodeFsAvailable, "1Ei"));
+    let slow = Arc::new(Slow {
+        meminfo: meminfo.clone(),
+        begun: 0.into(),
+        ended: 0.into(),
+        goes_on_when_asked,
+        goes_on: tokio::sync::Semaphore::new(0),
+    });
+    guard.reclaim = slow.clone();
+    guard.turn().await;
+    assert!(!guard.killer.has(&uid), "memory fell meanwhile");
+    std::fs::write(&meminfo, NEAR).expect("written");
+    (guard, uid, slow)
+}
+
+#[tokio::test]
+async fn what_is_being_freed_goes_on_while_memory_comes_first() {
+    let dir = tempfile::tempdir().expect("temp dir");
+    let (mut guard, uid, slow) = broken_off(dir.path(), true).await;
+    guard.turn().await;
+    assert_eq!(slow.begun.load(Ordering::Relaxed), 1, "it went on");
+    assert!(guard.freeing.is_empty() && guard.killer.has(&uid), "and was not enough");
+}
+
+#[tokio::test]
+async fn what_was_freed_while_nobody_waited_for_it_is_freed_anew_before_a_pod_goes() {
+    let dir = tempfile::tempdir().expect("temp dir");
+    let (mut guard, uid, slow) = broken_off(dir.path(), false).await;
+    slow.goes_on.add_permits(1);
+    while slow.ended.load(Ordering::Relaxed) == 0 {
+        tokio::task::yield_now().await;
+    }
+    let again = guard.turn().await;
+    assert!(again <= Instant::now() && !guard.killer.has(&uid), "broken off again");
+    assert_eq!(slow.begun.load(Ordering::Relaxed), 2, "what is unused now");
+}
+
+#[tokio::test]
+async fn how_long_it_was_not_known_what_was_freed_does_not_count_once_the_disk_is_well() {
+    let dir = tempfile::tempdir().expect("temp dir");
+    let (mut guard, _) = short_of_disk(dir.path(), runtime(), &Arc::default());
+    for (signal, is_blind) in [(Signal::NodeFsAvailable, true), (Signal::MemoryAvailable, false)] {
+        guard.rules.thresholds = vec![of(signal, "1Ei")];
+        // Nothing is done while a pod that was ended is waited for.
+        guard.waiting = Some(Waiting {
+            uid: pod_object::uid(&guard.parts.pods.list()[0].pod),
+            until: Instant::now() + Duration::from_secs(3600),
+            hurried: true,
+            force: None,
+        });
+        guard.blind = Some(Instant::now());
+        guard.turn().await;
+        assert_eq!(guard.blind.is_some(), is_blind, "{signal:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_soft_threshold_of_memory_breaks_nothing_off() {
+    let dir = tempfile::tempdir().expect("temp dir");
+    let (guard, ..) = short_of_memory(dir.path());
+    let mut threshold = guard.rules.thresholds[0];
+    for (grace, breaks_off) in [(Duration::ZERO, true), (Duration::from_secs(120), false)] {
+        threshold.grace = grace;
+        let (thresholds, remembered) = ([threshold], Remembered::default());
+        let falls = guard
+            .sight
+            .memory()
+            .clone()
+            .falls(&thresholds, Signals::new(), &remembered);
+        let fell = tokio::time::timeout(Duration::from_secs(600), falls).await;
+        assert_eq!(fell.is_ok(), breaks_off, "{grace:?}");
+    }
+}
+
+/// Frees so much that the disk does not tell what is left: here it is gone.
+struct Vanishes(PathBuf);
+
+#[async_trait::async_trait]
+impl Reclaim for Vanishes {
+    async fn delete_all_unused_containers(&self) -> Result<(), CollectError> {
+        Ok(())
+    }
+
+    fn may_delete_images(&self) -> bool {
+        true
+    }
+
+    async fn delete_unused_images(&self) -> Result<(), CollectError> {
+        std::fs::remove_dir_all(&self.0).expect("removed");
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn no_pod_goes_while_it_is_not_known_what_was_freed_but_not_for_ever() {
+    let dir = tempfile::tempdir().expect("temp dir");
+    let disk = dir.path().join("disk");
+    std::fs::create_dir(&disk).expect("made");
+    let (mut guard, uid) = short_of_disk(&disk, runtime(), &Arc::default());
+    guard.reclaim = Arc::new(Vanishes(disk.clone()));
+    for gone in [false, true] {
+        std::fs::create_dir_all(&disk).expect("made");
+        guard.turn().await;
+        assert_eq!(guard.killer.has(&uid), gone);
+        after(BLIND_MAX).await;
+    }
+}
 
 #[async_trait::async_trait]
 impl Reclaim for Asked {

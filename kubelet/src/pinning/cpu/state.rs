@@ -185,7 +185,7 @@ pub fn write(policy: &str, held: &Assignments) -> Vec<u8> {
     let of_pod = |own: &BTreeMap<String, CpuSet>| {
         let own = own.iter();
         own.map(|(container, cpus)| (container.clone(), cpus.to_string()))
-            .collect()
+            .collect_ordered()
     };
     let pods = held.exclusive.iter();
     let entries: ByContainer = pods.map(|(pod, own)| (pod.clone(), of_pod(own))).collect_ordered();

@@ -1,6 +1,6 @@
 //! What one pod's containers are to have of the NUMA nodes' memory. Pure.
 
-use super::table::Tables;
+use super::table::{Node, Table, Tables};
 use super::{Amounts, Block};
 use crate::pinning::asking::Asking;
 use crate::pinning::hint::{Hint, NumaMask, Wishes};
@@ -124,22 +124,32 @@ impl Draft {
         if wanted.is_empty() {
             return Vec::new();
         }
-        let tables = &self.tables;
-        let mut fewest = tables.0.len();
+        // Looked up once: there are many sets of few nodes.
+        let nodes: Vec<(u32, &Node)> = self.tables.0.iter().map(|(id, node)| (*id, node)).collect();
+        let of = |name: &String, node: &Node| node.memory.get(name).copied().unwrap_or_default();
+        let amounts: Vec<(&String, u64, Vec<Table>)> = wanted
+            .iter()
+            .map(|(name, bytes)| (name, *bytes, nodes.iter().map(|(_, node)| of(name, node)).collect()))
+            .collect();
+        let mut fewest = nodes.len();
         let mut possible = Vec::new();
-        for numas in NumaMask::subsets(tables.0.keys().copied()) {
-            if wanted
+        for numas in NumaMask::subsets(nodes.iter().map(|(id, _)| *id)) {
+            let sum = |tables: &[Table], amount: fn(&Table) -> u64| {
+                let own = nodes.iter().zip(tables).filter(|((id, _), _)| numas.has(*id));
+                own.fold(0_u64, |sum, (_, table)| sum.saturating_add(amount(table)))
+            };
+            if amounts
                 .iter()
-                .any(|(name, bytes)| tables.allocatable(numas, name) < *bytes)
+                .any(|(_, bytes, tables)| sum(tables, |table| table.allocatable) < *bytes)
             {
                 continue;
             }
             fewest = fewest.min(numas.len());
-            let has = |(name, bytes): (&String, &u64)| {
-                let free = tables.free(numas, name);
+            let has = |(name, bytes, tables): &(&String, u64, Vec<Table>)| {
+                let free = sum(tables, |table| table.free);
                 free.saturating_add(self.reusable(numas, name)) >= *bytes
             };
-            if tables.serves(numas) && wanted.iter().all(has) {
+            if amounts.iter().all(has) && self.tables.serves(numas) {
                 possible.push(numas);
             }
         }

@@ -232,7 +232,7 @@ pub fn write(policy: &str, tables: &Tables, held: &Assignments) -> Vec<u8> {
     let of_pod = |own: &BTreeMap<String, Vec<Block>>| {
         let own = own.iter();
         own.map(|(name, blocks)| (name.clone(), blocks.iter().map(block).collect()))
-            .collect()
+            .collect_ordered()
     };
     let mut file = File {
         policy: policy.to_owned(),

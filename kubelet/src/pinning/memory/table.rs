@@ -96,6 +96,29 @@ impl Tables {
         missing == 0
     }
 
+    /// Takes back a block of one node, as if it had never been given. `false`, and nothing is sure any more, where that cannot be told:
+    /// which node of a group has how much of a block is not noted.
+    pub fn take_back(&mut self, block: &Block) -> bool {
+        let mut ids = block.numas.ids();
+        let (Some(id), None) = (ids.next(), ids.next()) else {
+            return false;
+        };
+        let alone = self.0.get_mut(&id).filter(|node| node.cells == block.numas);
+        let Some(node) = alone else { return false };
+        let Some(table) = node.memory.get_mut(&block.resource) else {
+            return false;
+        };
+        let (Some(assignments), Some(reserved)) =
+            (node.assignments.checked_sub(1), table.reserved.checked_sub(block.bytes))
+        else {
+            return false;
+        };
+        node.assignments = assignments;
+        table.reserved = reserved;
+        table.free += block.bytes;
+        true
+    }
+
     /// Whether another kubelet's bookkeeping says the same. Which node of a group has how much of what the group gave makes no
     /// difference.
     pub fn agrees(&self, other: &Self) -> bool {

@@ -52,7 +52,7 @@ fn given(
     asked: &[Asking],
     near: Hint,
 ) -> Result<Vec<Vec<u32>>, Refusal> {
-    let mut draft = policy.draft(held, pod);
+    let mut draft = policy.draft(&mut None, held, pod);
     for asking in asked {
         draft.give(asking, near)?;
     }
@@ -111,7 +111,7 @@ fn memory_is_of_one_node_or_of_a_group_that_serves_nobody_else() {
     ];
     assert_eq!(cells(&held), groups);
     // Once the group serves nobody, its nodes are single ones again.
-    assert!(held.retain(|pod| pod != "wide"));
+    assert!(held.retain(&mut None, |pod| pod != "wide"));
     assert_eq!(cells(&held)[2..4], [vec![2], vec![3]]);
     assert_eq!(simple(&policy, &mut held, "single", 10, near(&[2], true)), Ok(vec![2]));
 }
@@ -232,10 +232,15 @@ fn what_init_containers_had_is_given_again_and_what_sidecars_have_is_not() {
         Err(Refusal::Nowhere)
     );
     // All at a time is what a pod's nodes must have.
-    let hints = policy.draft(&Assignments::default(), "p").pod_hints(&asked);
+    let hints = policy.draft(&mut None, &Assignments::default(), "p").pod_hints(&asked);
     assert_eq!(hints, [Wishes::One(vec![near(&[0], true)])]);
     let wider = [&asked[..], &[asking("more", Kind::Regular, amounts(1, 0))]].concat();
-    assert!(policy.draft(&Assignments::default(), "p").pod_hints(&wider).is_empty());
+    assert!(
+        policy
+            .draft(&mut None, &Assignments::default(), "p")
+            .pod_hints(&wider)
+            .is_empty()
+    );
 }
 
 #[test]
@@ -245,12 +250,15 @@ fn hints_are_one_list_for_each_resource_and_stay_once_given() {
     simple(&policy, &mut held, "p", 12, Hint::default()).expect("room");
     let both = asking("c", Kind::Regular, amounts(12, 1));
     let list = Wishes::One(vec![near(&[1], true)]);
-    assert_eq!(policy.draft(&held, "q").hints(&both), [list.clone(), list]);
+    assert_eq!(policy.draft(&mut None, &held, "q").hints(&both), [list.clone(), list]);
     let kept = Wishes::One(vec![near(&[0], true)]);
-    assert_eq!(policy.draft(&held, "p").hints(&both), std::slice::from_ref(&kept));
-    assert_eq!(policy.draft(&held, "p").pod_hints(&[both]), [kept]);
+    assert_eq!(
+        policy.draft(&mut None, &held, "p").hints(&both),
+        std::slice::from_ref(&kept)
+    );
+    assert_eq!(policy.draft(&mut None, &held, "p").pod_hints(&[both]), [kept]);
     let wide = asking("c", Kind::Regular, amounts(13, 0));
-    let empty = policy.draft(&Assignments::default(), "q").hints(&wide);
+    let empty = policy.draft(&mut None, &Assignments::default(), "q").hints(&wide);
     assert_eq!(
         empty,
         [Wishes::One(vec![
@@ -260,7 +268,7 @@ fn hints_are_one_list_for_each_resource_and_stay_once_given() {
         ])]
     );
     let none = policy
-        .draft(&held, "q")
+        .draft(&mut None, &held, "q")
         .hints(&asking("c", Kind::Regular, amounts(40, 0)));
     assert!(none.is_empty());
 }
@@ -407,10 +415,11 @@ proptest! {
     fn nothing_is_given_twice_nor_of_what_is_reserved(steps in proptest::collection::vec(step(), 1..40)) {
         let policy = policy(ARM);
         let mut held = Assignments::default();
+        let mut kept = None;
         for step in steps {
             match step {
                 Step::Goes(pod) => {
-                    held.retain(|uid| uid != pod.to_string());
+                    held.retain(&mut kept, |uid| uid != pod.to_string());
                 }
                 Step::Comes(pod, own, close) => {
                     let close = close.map_or(Hint::default(), |(bits, preferred)| {
@@ -433,9 +442,13 @@ proptest! {
                         }
                         Ok(_) => {}
                     }
+                    let mut again = before;
+                    again.commit_with(&mut kept, &uid, held.0.get(&uid).cloned().unwrap_or_default());
+                    prop_assert_eq!(&again, &held);
                 }
             }
             let tables = policy.tables(&held);
+            prop_assert!(kept.get_or_insert_with(|| tables.clone()).agrees(&tables), "what is kept along is as good");
             for node in tables.0.values() {
                 for table in node.memory.values() {
                     prop_assert_eq!(table.reserved + table.free, table.allocatable);

@@ -8,6 +8,7 @@ use crate::pod::status::is_terminal;
 use k8s_openapi::api::core::v1::Pod;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use tokio::time::Instant;
 
 /// What becomes of a new pod.
 pub(super) enum Verdict {
@@ -17,6 +18,16 @@ pub(super) enum Verdict {
     Rejected(Rejection),
     /// Others make room for it, or have CPUs that are not theirs for long.
     Later,
+}
+
+/// Where room for a pod comes from that the ledger refused.
+enum Room {
+    /// Others go for it.
+    Made,
+    /// Those who go anyway leave some soon.
+    Awaited,
+    /// There is none.
+    None(Rejection),
 }
 
 impl Workers {
@@ -32,8 +43,7 @@ impl Workers {
             Ok(share) => share,
             Err(refused) => {
                 let first = self.ledger.judge_first(node, pod);
-                // What is held by who is about to end is free soon.
-                if first.is_ok() && self.is_held_by_others() {
+                if first.is_ok() && self.waits_for_holders(uid, pod, &refused) {
                     return Verdict::Later;
                 }
                 // Others made room for it, and its devices went meanwhile.
@@ -41,11 +51,13 @@ impl Workers {
                 return Verdict::Rejected(first.err().unwrap_or(refused));
             }
         };
-        let rejection = self.ledger.admit(node, pod).err();
-        let verdict = match rejection.map(|rejection| self.preempt(uid, pod, node, rejection)) {
-            None => Verdict::Admitted,
-            Some(Some(rejection)) => return Verdict::Rejected(rejection),
-            Some(None) => Verdict::Later,
+        let verdict = match self.ledger.admit(node, pod) {
+            Ok(()) => Verdict::Admitted,
+            Err(refused) => match self.find_room(uid, pod, node, refused) {
+                Room::Made => Verdict::Later,
+                Room::Awaited => return Verdict::Later,
+                Room::None(refused) => return Verdict::Rejected(refused),
+            },
         };
         // What is being made room for holds its share at once, as it holds the rest.
         let (pinning, metrics) = (&self.shared.parts.pinning, &self.shared.parts.metrics.pinning);
@@ -77,28 +89,84 @@ impl Workers {
         self.shared.parts.devices.retain(still_has);
     }
 
-    /// Takes back what pods have that went, or ended for good, while no kubelet looked. What the runtime still has may run, until a
-    /// worker has ended it.
-    pub(super) fn release_unknown(&self, desired: &BTreeMap<PodUid, Arc<Pod>>, known: &BTreeSet<PodUid>) {
+    /// Takes back what pods have that went, or ended for good, while no kubelet looked, or went while they waited for the rest. What
+    /// the runtime still has may run, until a worker has ended it.
+    pub(super) fn release_unknown(&mut self, desired: &BTreeMap<PodUid, Arc<Pod>>, known: &BTreeSet<PodUid>) {
         let (pinning, metrics) = (&self.shared.parts.pinning, &self.shared.parts.metrics.pinning);
         let is_kept = |uid: &PodUid| {
             let may_run = self.live.contains_key(uid) || known.contains(uid) || self.looking.contains(uid);
             may_run || desired.get(uid).is_some_and(|pod| !is_terminal(pod.status.as_ref()))
         };
+        self.ledger.release_ended(|uid| !is_kept(uid));
         let still_has = |uid: &str| is_kept(&PodUid::from(uid));
         pinning.retain(still_has, metrics);
         self.shared.parts.devices.retain(still_has);
     }
 
-    /// Whether somebody has CPUs who is not wanted any more, or not known yet.
-    fn is_held_by_others(&self) -> bool {
+    /// What becomes of a pod that the ledger refuses. Where only those are in the way whose objects are gone while they still end, as
+    /// after a delete without grace, the scheduler has given their room away already: refused for good, the pod would be
+    /// replaced by one that is refused alike, and one that others were preempted for would be lost. A critical one has their room at once.
+    fn find_room(&mut self, uid: &PodUid, pod: &Pod, node: &NodeView, refused: Rejection) -> Room {
+        let (refused, deleted) = match self.judge_without_the_deleted(pod, node) {
+            Ok(deleted) => (refused, deleted),
+            // No wait helps.
+            Err(other) => (other, Vec::new()),
+        };
+        if !self.may_preempt(pod, node, &refused) && self.waits_for(uid, pod, &refused, &deleted) {
+            return Room::Awaited;
+        }
+        match self.preempt(uid, pod, node, refused, &deleted) {
+            Some(refused) => Room::None(refused),
+            None => Room::Made,
+        }
+    }
+
+    /// Judges a pod as if those were gone whose objects are, but those that hang; tells who these are.
+    fn judge_without_the_deleted(&self, pod: &Pod, node: &NodeView) -> Result<Vec<PodUid>, Rejection> {
         let pods = self.pods.borrow();
-        let is_wanted = |uid: &str| {
-            let pod = pods.desired.get(&PodUid::from(uid));
+        let is_gone = |uid: &PodUid| pods.complete && !pods.desired.contains_key(uid) && !self.hangs(uid);
+        self.ledger.judge_without(node, pod, is_gone)
+    }
+
+    /// Whether a pod that gets nothing alone waits for those who have some of it and are about to end: without them it would get it. It
+    /// waits as long as the first of these may take; who else comes to be deleted meanwhile makes that no longer.
+    fn waits_for_holders(&mut self, uid: &PodUid, pod: &Pod, refused: &Rejection) -> bool {
+        let mut holders = self.unwanted_holders();
+        holders.retain(|holder| !self.hangs(holder));
+        if holders.is_empty() || !self.would_be_placed_without(pod, &holders) {
+            return false;
+        }
+        let Some(end) = self.end_of(&holders) else { return false };
+        let until = *self.held_up.entry(uid.clone()).or_insert(end);
+        Instant::now() < until && self.waits_for(uid, pod, refused, &holders)
+    }
+
+    fn would_be_placed_without(&self, pod: &Pod, gone: &[PodUid]) -> bool {
+        let (pinning, devices) = (&self.shared.parts.pinning, &self.shared.parts.devices);
+        let is_kept = |uid: &str| !gone.iter().any(|of| of.as_str() == uid);
+        let mut devices = devices.draft_beside(pod, pinning.numas(), is_kept);
+        pinning.would_place(pod, &mut [&mut devices], is_kept)
+    }
+
+    /// Those who have CPUs, memory or devices and are not wanted any more, or not known yet.
+    fn unwanted_holders(&self) -> Vec<PodUid> {
+        let pods = self.pods.borrow();
+        let is_wanted = |uid: &PodUid| {
+            let pod = pods.desired.get(uid);
             pod.is_some_and(|pod| !is_terminal(pod.status.as_ref()))
         };
+        let mut unwanted = BTreeSet::new();
+        let mut note = |uid: &str| {
+            let uid = PodUid::from(uid);
+            if !is_wanted(&uid) {
+                unwanted.insert(uid);
+            }
+            false
+        };
         let parts = &self.shared.parts;
-        parts.pinning.is_held(|uid| !is_wanted(uid)) || parts.devices.is_held(|uid| !is_wanted(uid))
+        parts.pinning.is_held(&mut note);
+        parts.devices.is_held(&mut note);
+        unwanted.into_iter().collect()
     }
 
     /// Takes back what a pod has that is gone.

@@ -2,7 +2,8 @@
 
 use crate::host::machine::Disk;
 use crate::host::traffic::{Carried, Traffic};
-use crate::stats::numbers::{Numbers, Stall};
+use crate::stats::diskstats::DiskIo;
+use crate::stats::numbers::{Device, Numbers, Stall};
 use jiff::Timestamp;
 use std::fmt::Write;
 
@@ -23,6 +24,8 @@ pub(super) struct Subject {
 pub(super) struct DiskUse {
     pub(super) used: Option<u64>,
     pub(super) disk: Disk,
+    /// What was done with it.
+    pub(super) io: Option<DiskIo>,
 }
 
 /// One family whose samples have the labels of their subject alone.
@@ -131,7 +134,7 @@ fn ulimits(subject: &Subject, add: &mut dyn FnMut(&str, Option<f64>)) {
     add("ulimit=\"max_open_files\",", most.map(|most| most as f64));
 }
 
-fn disks(subject: &Subject, add: &mut dyn FnMut(&str, Option<f64>), of: fn(&DiskUse) -> Option<f64>) {
+fn disks(subject: &Subject, add: &mut dyn FnMut(&str, Option<f64>), of: impl Fn(&DiskUse) -> Option<f64>) {
     for (device, used) in &subject.disks {
         add(&format!("device={},", super::label(device)), of(used));
     }
@@ -141,12 +144,30 @@ fn size(number: i64) -> Option<f64> {
     (number > 0).then_some(number as f64)
 }
 
-fn devices(subject: &Subject, add: &mut dyn FnMut(&str, Option<f64>), of: fn(&crate::stats::numbers::Device) -> u64) {
+fn devices(subject: &Subject, add: &mut dyn FnMut(&str, Option<f64>), of: fn(&Device) -> u64) {
     for device in &subject.numbers.devices {
         add(
             &format!("device={},", super::label(&device.name)),
             Some(of(device) as f64),
         );
+    }
+}
+
+/// Of a disk as a whole, which no cgroup's part of is known; cAdvisor's seconds are a millionth of these, because it takes the kernel's
+/// milliseconds for nanoseconds.
+fn machine(subject: &Subject, add: &mut dyn FnMut(&str, Option<f64>), of: fn(&DiskIo) -> f64) {
+    disks(subject, add, |disk| disk.io.as_ref().map(of));
+}
+
+fn seconds_of(millis: u64) -> f64 {
+    millis as f64 / 1e3
+}
+
+/// What the kernel's cost model (`io.cost`) counted, where it does.
+fn costs(subject: &Subject, add: &mut dyn FnMut(&str, Option<f64>), place: usize) {
+    for device in &subject.numbers.devices {
+        let cost = device.cost_us.map(|cost| cost[place] as f64 / 1e6);
+        add(&format!("device={},", super::label(&device.name)), cost);
     }
 }
 
@@ -186,6 +207,19 @@ const PARTED: &[Parted] = &[
     Parted("container_fs_reads_total", COUNTER, "Reads", |s, add| devices(s, add, |d| d.operations.0)),
     Parted("container_fs_writes_bytes_total", COUNTER, "Bytes written", |s, add| devices(s, add, |d| d.bytes.1)),
     Parted("container_fs_writes_total", COUNTER, "Writes", |s, add| devices(s, add, |d| d.operations.1)),
+    Parted("container_fs_reads_merged_total", COUNTER, "Reads that were merged with others", |s, add| machine(s, add, |io| io.merged.0 as f64)),
+    Parted("container_fs_writes_merged_total", COUNTER, "Writes that were merged with others", |s, add| machine(s, add, |io| io.merged.1 as f64)),
+    Parted("container_fs_sector_reads_total", COUNTER, "Sectors read", |s, add| machine(s, add, |io| io.sectors.0 as f64)),
+    Parted("container_fs_sector_writes_total", COUNTER, "Sectors written", |s, add| machine(s, add, |io| io.sectors.1 as f64)),
+    Parted("container_fs_read_seconds_total", COUNTER, "Time reads took, in seconds", |s, add| machine(s, add, |io| seconds_of(io.took_ms.0))),
+    Parted("container_fs_write_seconds_total", COUNTER, "Time writes took, in seconds", |s, add| machine(s, add, |io| seconds_of(io.took_ms.1))),
+    Parted("container_fs_io_current", GAUGE, "Reads and writes under way", |s, add| machine(s, add, |io| io.now as f64)),
+    Parted("container_fs_io_time_seconds_total", COUNTER, "Time in which some were under way, in seconds", |s, add| machine(s, add, |io| seconds_of(io.busy_ms))),
+    Parted("container_fs_io_time_weighted_seconds_total", COUNTER, "Time in which some were under way times how many, in seconds", |s, add| machine(s, add, |io| seconds_of(io.weighted_ms))),
+    Parted("container_fs_io_cost_usage_seconds_total", COUNTER, "Time of the device it used, in seconds", |s, add| costs(s, add, 0)),
+    Parted("container_fs_io_cost_wait_seconds_total", COUNTER, "Time it waited for its part of the device, in seconds", |s, add| costs(s, add, 1)),
+    Parted("container_fs_io_cost_indebt_seconds_total", COUNTER, "Time it owed some of the device, in seconds", |s, add| costs(s, add, 2)),
+    Parted("container_fs_io_cost_indelay_seconds_total", COUNTER, "Time it was delayed for that, in seconds", |s, add| costs(s, add, 3)),
     Parted("container_blkio_device_usage_total", COUNTER, "Bytes read and written", operations),
     Parted("container_network_receive_bytes_total", COUNTER, "Bytes received", |s, add| interfaces(s, add, true, |c| c.bytes)),
     Parted("container_network_receive_packets_total", COUNTER, "Packets received", |s, add| interfaces(s, add, true, |c| c.packets)),

@@ -5,6 +5,7 @@ use crate::host::traffic::Traffic;
 use crate::pod::spec::testing::pod;
 use crate::pod::view::Life;
 use crate::runtime::observed::{ObservedPod, ObservedSandbox};
+use crate::stats::diskstats::DiskIo;
 use crate::stats::numbers::{Cpu, Device, Limits, Memory, MemoryParts, Periods, Pressure, Stalls, Tasks};
 use crate::stats::sampler::Group;
 use std::collections::{BTreeMap, BTreeSet};
@@ -59,6 +60,7 @@ fn all() -> Numbers {
             major: 8,
             name: "/dev/sda".to_owned(),
             bytes: (11, 22),
+            cost_us: Some([1_500_000, 2, 3, 4]),
             ..Device::default()
         }],
     }
@@ -113,6 +115,7 @@ fn families_are_those_of_the_list() {
             inodes: 1,
             ..Disk::default()
         },
+        io: Some(DiskIo::default()),
     };
     let subject = Subject {
         interfaces: vec![interface("eth0")],
@@ -214,6 +217,10 @@ fn pods_sandboxes_and_containers_are_told_as_dashboards_know_them() {
             ..RuntimeDisk::default()
         };
         disk.disk.capacity = 1 << 30;
+        disk.io = Some(DiskIo {
+            took_ms: (1500, 250),
+            ..DiskIo::default()
+        });
         disk
     };
     let disks = Disks {
@@ -240,6 +247,10 @@ fn pods_sandboxes_and_containers_are_told_as_dashboards_know_them() {
         ),
         format!(
             r#"container_blkio_device_usage_total{{container="main",device="/dev/sda",major="8",minor="0",operation="Write",id="/kubepods/podu-1/main-0",image="busybox",name="main-0",{of_pod}}} 22 0"#
+        ),
+        r#"container_fs_write_seconds_total{container="",device="/dev/sda",id="/",image="",name="",namespace="",pod=""} 0.25 0"#.to_owned(),
+        format!(
+            r#"container_fs_io_cost_usage_seconds_total{{container="main",device="/dev/sda",id="/kubepods/podu-1/main-0",image="busybox",name="main-0",{of_pod}}} 1.5 0"#
         ),
         format!(r#"container_spec_cpu_shares{{container="main",id="/kubepods/podu-1/main-0",image="busybox",name="main-0",{of_pod}}} 1"#),
     ] {

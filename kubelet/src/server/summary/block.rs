@@ -5,6 +5,7 @@ use crate::host::traffic::Traffic;
 use crate::host::usage::TreeUsage;
 use crate::stats::files::PodFiles;
 use crate::stats::numbers::{Numbers, Stall, Stalls};
+use client::ordered::CollectOrdered;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
@@ -55,7 +56,7 @@ impl Blocks {
         let mut block: Map<String, Value> = numbers
             .iter()
             .filter_map(|(name, number)| Some(((*name).to_owned(), Value::from((*number)?))))
-            .collect();
+            .collect_ordered();
         if let Some(pressure) = pressure {
             block.insert(
                 "psi".to_owned(),
@@ -135,7 +136,7 @@ impl Blocks {
         let known = known.into_iter();
         let mut block: Map<String, Value> = known
             .filter_map(|(name, number)| Some((name.to_owned(), Value::from(number?))))
-            .collect();
+            .collect_ordered();
         block.insert("time".to_owned(), Value::from(self.time.as_str()));
         block
     }

@@ -113,6 +113,7 @@ fn rest() -> Rest {
         disk,
         device: String::new(),
         used,
+        ..RuntimeDisk::default()
     };
     let usage = ContainerUsage {
         pod: Some("u-1".into()),

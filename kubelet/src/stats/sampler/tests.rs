@@ -37,6 +37,7 @@ fn machine(root: &Path) {
     put(root, "proc/self/cgroup", "0::/system.slice/kubelet.service\n");
     put(root, "proc/71/net/dev", "  eth0: 9 8 7 6 5 4 3 2 1 2 3 4 5 6 7 8\n");
     put(root, "tree/system.slice/kubelet.service/memory.current", "5\n");
+    put(root, "tree/system.slice/memory.current", "6\n");
     for (path, cpu, memory) in [
         ("tree/kubepods", 50, 500),
         ("tree/kubepods/besteffort", 40, 400),
@@ -63,6 +64,7 @@ fn parts(root: &Path) -> Arc<Parts> {
         sys: root.join("sys"),
         etc: root.join("etc"),
     };
+    given.settings.system_cgroup = Some("/system.slice".to_owned());
     let (parts, _sink, _) = Parts::new(given);
     assert_eq!(parts.context.cgroups.driver, CgroupDriver::Cgroupfs);
     parts
@@ -120,7 +122,11 @@ async fn everything_that_is_there_is_looked_at_and_what_is_not_is_absent() {
         .collect();
     assert_eq!(
         system,
-        [("kubelet", "/system.slice/kubelet.service"), ("pods", "/kubepods")]
+        [
+            ("kubelet", "/system.slice/kubelet.service"),
+            ("misc", "/system.slice"),
+            ("pods", "/kubepods")
+        ]
     );
     let classes: Vec<_> = look.classes.iter().map(|group| group.id.as_str()).collect();
     assert_eq!(classes, ["/kubepods/besteffort"]);

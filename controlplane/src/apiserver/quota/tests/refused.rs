@@ -1,7 +1,7 @@
 //! What the store refuses after it was charged.
 
 use super::*;
-use crate::store::{Expect, Record, Revision, Steps, StoreError};
+use crate::store::{Expect, Revision, StoreError};
 use async_trait::async_trait;
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -50,7 +50,11 @@ fn full() -> StoreError {
 }
 
 #[async_trait]
-impl Store for Contrary {
+impl crate::store::around::Around for Contrary {
+    fn inner(&self) -> &dyn Store {
+        &self.memory
+    }
+
     async fn put(&self, key: &str, value: Bytes, expect: Expect) -> Result<Revision, StoreError> {
         if self.is_full.load(Ordering::SeqCst) {
             return Err(full());
@@ -65,28 +69,18 @@ impl Store for Contrary {
         Err(answer)
     }
 
+    async fn put_if(
+        &self,
+        key: &str,
+        value: Bytes,
+        expect: Expect,
+        _unchanged: &[(String, Revision)],
+    ) -> Result<Revision, StoreError> {
+        Store::put(self, key, value, expect).await
+    }
+
     async fn put_for_deletion(&self, key: &str, value: Bytes, expect: Revision) -> Result<Revision, StoreError> {
         self.memory.put(key, value, Expect::At(expect)).await
-    }
-
-    async fn delete(&self, key: &str, expect: Revision) -> Result<Revision, StoreError> {
-        self.memory.delete(key, expect).await
-    }
-
-    async fn range(&self, prefix: &str) -> Result<(Revision, Vec<Record>), StoreError> {
-        self.memory.range(prefix).await
-    }
-
-    async fn watch(&self, prefix: &str, after: Revision) -> Result<Steps, StoreError> {
-        self.memory.watch(prefix, after).await
-    }
-
-    async fn current_revision(&self) -> Result<Revision, StoreError> {
-        self.memory.current_revision().await
-    }
-
-    async fn compact(&self, revision: Revision) -> Result<(), StoreError> {
-        self.memory.compact(revision).await
     }
 }
 

@@ -36,7 +36,11 @@ impl Delayed {
 }
 
 #[async_trait]
-impl Store for Delayed {
+impl crate::store::around::Around for Delayed {
+    fn inner(&self) -> &dyn Store {
+        &*self.memory
+    }
+
     async fn put(&self, key: &str, value: Bytes, expect: Expect) -> Result<Revision, StoreError> {
         let made = self.memory.put(key, value, expect).await?;
         if key.starts_with(ADDRESSES) && self.robs.swap(false, Ordering::Relaxed) {
@@ -45,30 +49,8 @@ impl Store for Delayed {
         Ok(made)
     }
 
-    async fn put_if(
-        &self,
-        key: &str,
-        value: Bytes,
-        expect: Expect,
-        unchanged: &[(String, Revision)],
-    ) -> Result<Revision, StoreError> {
-        self.memory.put_if(key, value, expect, unchanged).await
-    }
-
-    fn is_shared(&self) -> bool {
-        true
-    }
-
-    async fn delete(&self, key: &str, expect: Revision) -> Result<Revision, StoreError> {
-        self.memory.delete(key, expect).await
-    }
-
-    async fn range(&self, prefix: &str) -> Result<(Revision, Vec<Record>), StoreError> {
-        self.memory.range(prefix).await
-    }
-
-    async fn watch(&self, prefix: &str, after: Revision) -> Result<Steps, StoreError> {
-        let (steps, flows) = (self.memory.watch(prefix, after).await?, self.flows.subscribe());
+    async fn follow(&self, after: Revision) -> Result<Steps, StoreError> {
+        let (steps, flows) = (self.memory.follow(after).await?, self.flows.subscribe());
         let delayed = steps.then(move |step| {
             let mut flows = flows.clone();
             async move {
@@ -77,14 +59,6 @@ impl Store for Delayed {
             }
         });
         Ok(delayed.boxed())
-    }
-
-    async fn current_revision(&self) -> Result<Revision, StoreError> {
-        self.memory.current_revision().await
-    }
-
-    async fn compact(&self, revision: Revision) -> Result<(), StoreError> {
-        self.memory.compact(revision).await
     }
 }
 

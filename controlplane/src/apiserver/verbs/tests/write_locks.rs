@@ -5,7 +5,7 @@ use crate::apiserver::gate::secured::Secured;
 use crate::apiserver::request::{Query, RequestInfo};
 use crate::apiserver::user::User;
 use crate::store::value::testing::as_stored;
-use crate::store::{Expect, Record, Revision, Steps, Store, StoreError};
+use crate::store::{Expect, Revision, Store, StoreError};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::FutureExt;
@@ -43,7 +43,11 @@ impl Slow {
 }
 
 #[async_trait]
-impl Store for Slow {
+impl crate::store::around::Around for Slow {
+    fn inner(&self) -> &dyn Store {
+        &self.memory
+    }
+
     async fn put(&self, key: &str, value: Bytes, expect: Expect) -> Result<Revision, StoreError> {
         if self.is_full.load(Ordering::SeqCst) {
             return Err(StoreError::Full {
@@ -56,6 +60,16 @@ impl Store for Slow {
         self.memory.put(key, value, expect).await
     }
 
+    async fn put_if(
+        &self,
+        key: &str,
+        value: Bytes,
+        expect: Expect,
+        _unchanged: &[(String, Revision)],
+    ) -> Result<Revision, StoreError> {
+        Store::put(self, key, value, expect).await
+    }
+
     async fn put_for_deletion(&self, key: &str, value: Bytes, expect: Revision) -> Result<Revision, StoreError> {
         self.memory.put(key, value, Expect::At(expect)).await
     }
@@ -63,22 +77,6 @@ impl Store for Slow {
     async fn delete(&self, key: &str, expect: Revision) -> Result<Revision, StoreError> {
         self.hold(key).await;
         self.memory.delete(key, expect).await
-    }
-
-    async fn range(&self, prefix: &str) -> Result<(Revision, Vec<Record>), StoreError> {
-        self.memory.range(prefix).await
-    }
-
-    async fn watch(&self, prefix: &str, after: Revision) -> Result<Steps, StoreError> {
-        self.memory.watch(prefix, after).await
-    }
-
-    async fn current_revision(&self) -> Result<Revision, StoreError> {
-        self.memory.current_revision().await
-    }
-
-    async fn compact(&self, revision: Revision) -> Result<(), StoreError> {
-        self.memory.compact(revision).await
     }
 }
 

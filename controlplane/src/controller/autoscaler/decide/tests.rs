@@ -53,6 +53,7 @@ fn observed(replicas: i32, cpu: i64) -> Observed {
     Observed {
         target: Ok(target(replicas, "app=web")),
         usage: Ok(vec![usage("p0", cpu), usage("p1", cpu)]),
+        served: BTreeMap::new(),
     }
 }
 
@@ -195,6 +196,7 @@ fn a_target_that_cannot_be_scaled() {
     let observed = Observed {
         target: Err("deployments.apps \"web\" not found".to_owned()),
         usage: Ok(Vec::new()),
+        served: BTreeMap::new(),
     };
     let decision = take(&autoscaler(json!([cpu()])), &observed, &["web"]);
     assert_eq!(decision.rescale, None);
@@ -253,6 +255,8 @@ fn metrics_that_nothing_serves_say_so() {
     let object = json!({"apiVersion": "v1", "kind": "Service", "name": "s"});
     let custom =
         "unable to fetch metrics from custom metrics API: no custom metrics API (custom.metrics.k8s.io) registered";
+    let external = "unable to fetch metrics from external metrics API: the server could not find the requested resource \
+                    (get hits.external.metrics.k8s.io)";
     for (spec, reason, cause) in [
         (
             json!({"type": "Pods", "pods": {"metric": metric, "target": average}}),
@@ -263,19 +267,28 @@ fn metrics_that_nothing_serves_say_so() {
             json!({"type": "Object", "object": {"metric": metric, "describedObject": object,
                 "target": {"type": "Value", "value": "5"}}}),
             "FailedGetObjectMetric",
-            format!("unable to get metric hits: {custom} on Service a/s"),
+            format!("unable to get metric hits: Service on a s/{custom}"),
         ),
         (
             json!({"type": "External", "external": {"metric": {"name": "hits", "selector": {"matchLabels": {"k": "v"}}},
                 "target": average}}),
             "FailedGetExternalMetric",
-            "unable to get external metric a/hits/&LabelSelector{MatchLabels:map[string]string{k: v,},\
-             MatchExpressions:[]LabelSelectorRequirement{},}: unable to fetch metrics from external metrics API: the server could \
-             not find the requested resource (get hits.external.metrics.k8s.io)"
-                .to_owned(),
+            format!(
+                "unable to get external metric a/hits/&LabelSelector{{MatchLabels:map[string]string{{k: v,}},\
+                 MatchExpressions:[]LabelSelectorRequirement{{}},}}: {external}"
+            ),
         ),
     ] {
-        let decision = take(&autoscaler(json!([spec])), &observed(2, 100), &["web"]);
+        let why = if reason == "FailedGetExternalMetric" {
+            external
+        } else {
+            custom
+        };
+        let observed = Observed {
+            served: BTreeMap::from([(0, Err(why.to_owned()))]),
+            ..observed(2, 100)
+        };
+        let decision = take(&autoscaler(json!([spec])), &observed, &["web"]);
         assert_eq!(decision.rescale, None);
         assert_eq!(conditions(&decision)[1], format!("ScalingActive False {reason}"));
         assert_eq!(

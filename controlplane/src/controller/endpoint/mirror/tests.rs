@@ -126,6 +126,26 @@ fn what_a_slice_does_not_hold_is_told() {
     assert_eq!(plan.events[0].reason, "TooManyAddressesToMirror");
 }
 
+/// Of what does not fit those go first that take no traffic, whatever their addresses.
+#[test]
+fn who_is_ready_is_mirrored_first() {
+    let subset =
+        |ready: &str, waiting: &str| json!({"addresses": [{"ip": ready}], "notReadyAddresses": [{"ip": waiting}]});
+    let all = json!({"subsets": [subset("192.0.2.8", "192.0.2.1"), subset("192.0.2.9", "192.0.2.2")]});
+    let shown = |most| -> Vec<String> {
+        let (plan, left_out) = super::plan(&endpoints(all.clone()), &[], most);
+        let body = body(&plan.writes[0]);
+        let shown = body["endpoints"].as_array().unwrap().iter();
+        let shown: Vec<String> = shown
+            .map(|endpoint| endpoint["addresses"][0].as_str().unwrap().to_owned())
+            .collect();
+        assert_eq!(shown.len() + left_out, 4);
+        shown
+    };
+    assert_eq!(shown(3), ["192.0.2.1", "192.0.2.8", "192.0.2.9"]);
+    assert_eq!(shown(2), ["192.0.2.8", "192.0.2.9"]);
+}
+
 #[test]
 fn only_endpoints_of_services_without_selector_are_mirrored() {
     let service = |spec: Value| -> Service { serde_json::from_value(json!({"spec": spec})).unwrap() };

@@ -75,6 +75,8 @@ struct World {
     ends: BTreeMap<String, bool>,
     /// Whether pods were removed without being counted.
     removes: bool,
+    /// Pods whose creation came late, after the controller that asked for them had died, and that nobody has seen yet.
+    unknown: BTreeSet<String>,
 }
 
 impl World {
@@ -92,12 +94,18 @@ impl World {
             listed: [BTreeSet::new(), BTreeSet::new()],
             ends: BTreeMap::new(),
             removes: false,
+            unknown: BTreeSet::new(),
         }
     }
 
     fn look(&mut self) {
         self.seen_job = self.job.clone();
+        self.look_at_pods();
+    }
+
+    fn look_at_pods(&mut self) {
         self.seen_pods = self.pods.values().cloned().map(Arc::new).collect();
+        self.unknown.clear();
     }
 
     /// The server's part. An error is a refusal.
@@ -166,6 +174,11 @@ impl World {
 
     /// What must hold after every write.
     fn judge(&mut self) {
+        if view::finished(&self.job).is_some() {
+            // What nobody could know of is the orphans' controller's, as what lands later.
+            let unknown = std::mem::take(&mut self.unknown);
+            self.pods.retain(|name, _| !unknown.contains(name));
+        }
         let spec = self.job.spec.as_ref().unwrap();
         let active: Vec<&Pod> = self.pods.values().filter(|pod| pod::is_active(pod)).collect();
         let parallelism = usize::try_from(spec.parallelism.unwrap()).unwrap();
@@ -312,7 +325,7 @@ impl World {
                 }
             }
             Step::Land => self.land(),
-            Step::Pods => self.seen_pods = self.pods.values().cloned().map(Arc::new).collect(),
+            Step::Pods => self.look_at_pods(),
             Step::Job => self.seen_job = self.job.clone(),
             Step::Wait(seconds) => self.now += seconds,
             Step::Suspend(to) => {
@@ -336,7 +349,11 @@ impl World {
             if view::finished(&self.job).is_some() && matches!(write.verb, Verb::Create(_)) {
                 continue;
             }
-            let _ = self.apply(&write);
+            let is_forgotten = !self.memory.asked.contains(&write.key.name);
+            let is_made = self.apply(&write).is_ok() && matches!(write.verb, Verb::Create(_));
+            if is_made && is_forgotten {
+                self.unknown.insert(write.key.name);
+            }
         }
     }
 

@@ -11,7 +11,7 @@ fn refused(cluster: &mut Cluster, pod: &PodInfo, budgets: &[Budget]) -> Box<Unpl
 
 /// The node and the victims, most important first.
 fn evicted(cluster: &mut Cluster, pod: &PodInfo, budgets: &[Budget]) -> Option<(String, Vec<String>)> {
-    let preemption = refused(cluster, pod, budgets).preemption?;
+    let preemption = refused(cluster, pod, budgets).candidates.into_iter().next()?;
     let names = preemption.victims.iter().map(|victim| victim.uid.clone()).collect();
     Some((preemption.node, names))
 }
@@ -56,7 +56,7 @@ fn the_fewest_and_least_important_go() {
     );
     // Equal priority stays.
     let unplaced = refused(&mut cluster, &want(0, "1"), &[]);
-    assert!(unplaced.preemption.is_none());
+    assert!(unplaced.candidates.is_empty());
     assert_eq!(
         unplaced.error.message(),
         "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 No preemption victims found for \
@@ -79,7 +79,7 @@ fn a_pod_that_may_not_preempt_does_not() {
     cluster.place(important("low", 0, "4", json!({})), "a");
     let never = important("p", 9, "1", json!({"spec": {"preemptionPolicy": "Never"}}));
     let unplaced = refused(&mut cluster, &never, &[]);
-    assert!(unplaced.preemption.is_none() && !unplaced.renounce);
+    assert!(unplaced.candidates.is_empty() && !unplaced.renounce);
     assert!(
         unplaced
             .error
@@ -92,7 +92,7 @@ fn a_pod_that_may_not_preempt_does_not() {
     };
     let pod = important("p", 9, "1", json!({}));
     let unplaced = schedule_as(&without, &mut Search::new(1), &mut cluster, &pod, &[]).unwrap_err();
-    assert!(unplaced.preemption.is_none());
+    assert!(unplaced.candidates.is_empty());
     assert_eq!(unplaced.error.message(), "0/1 nodes are available: 1 Insufficient cpu.");
 }
 
@@ -103,7 +103,7 @@ fn nodes_that_evicting_cannot_help_are_left_alone() {
     cluster.place(important("idle", 0, "1", json!({})), "tainted");
     cluster.place(important("high", 10, "4", json!({})), "a");
     let unplaced = refused(&mut cluster, &important("p", 5, "1", json!({})), &[]);
-    assert!(unplaced.preemption.is_none());
+    assert!(unplaced.candidates.is_empty());
     assert!(
         unplaced.error.message().ends_with(
             "preemption: 0/2 nodes are available: 1 No preemption victims found for incoming pod, 1 Preemption is not helpful \
@@ -192,12 +192,12 @@ fn nobody_more_goes_while_victims_are_leaving() {
     cluster.place(important("low-a", 0, "4", json!({})), "a");
     cluster.place(important("low-b", 0, "4", json!({})), "b");
     let pod = important("p", 9, "4", json!({}));
-    let first = refused(&mut cluster, &pod, &[]).preemption.unwrap();
+    let first = refused(&mut cluster, &pod, &[]).candidates.remove(0);
     cluster.nominate(pod.clone(), &first.node);
     cluster.doomed.insert(first.victims[0].uid.clone());
     let told = "preemption: not eligible due to a terminating pod on the nominated node.";
     let again = refused(&mut cluster, &pod, &[]);
-    assert!(again.preemption.is_none() && !again.renounce);
+    assert!(again.candidates.is_empty() && !again.renounce);
     assert!(again.error.message().ends_with(told), "{}", again.error.message());
     // The API says so, too, once the victim is on its way.
     cluster.doomed.clear();
@@ -205,7 +205,7 @@ fn nobody_more_goes_while_victims_are_leaving() {
     let leaving =
         json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}, "status": {"conditions": [condition]}});
     cluster.place(important(&first.victims[0].uid, 0, "4", leaving), &first.node);
-    assert!(refused(&mut cluster, &pod, &[]).preemption.is_none());
+    assert!(refused(&mut cluster, &pod, &[]).candidates.is_empty());
     cluster.remove_pod(&first.victims[0].uid);
     assert_eq!(schedule(&mut Search::new(1), &mut cluster, &pod).unwrap(), first.node);
 }

@@ -1,6 +1,6 @@
 use crate::store::memory::Memory;
 use crate::store::value::{TypeMeta, canonical};
-use crate::store::window::{Expected, ResourceWindow, Window};
+use crate::store::window::{Expected, ResourceWindow, RevisionError, WatchClosed, Window};
 use crate::store::{Expect, Revision, Store};
 use bytes::Bytes;
 use serde_json::json;
@@ -44,7 +44,7 @@ async fn what_does_not_belong_is_told_and_never_shown() {
     assert_eq!(lions.misfit_under(LIONS).unwrap().to_string(), told);
     assert!(text("a").is_none() && lions.misfit_under("/registry/zoo.example/lions/f").is_none());
 
-    // It becomes what belongs there, and another becomes what does not: watchers see them come and go.
+    // It becomes what belongs there, and watchers see it come. It becomes what does not: it has not gone, and they are not told so.
     let mut cursor = lions.cursor(lions.cached().revision).unwrap();
     let fits = put(&store, "b", ("zoo.example/v1", "Lion"), Expect::At(cat)).await;
     lions.reach(fits).await.unwrap();
@@ -53,8 +53,12 @@ async fn what_does_not_belong_is_told_and_never_shown() {
     assert_eq!((names(&lions).len(), text("b")), (3, None));
     let unfit = put(&store, "b", ("zoo.example/v1", "Cat"), Expect::At(fits)).await;
     lions.reach(unfit).await.unwrap();
-    let gone = cursor.next().await.unwrap().events;
-    assert!(gone[0].old.is_some() && gone[0].new.is_none());
+    assert_eq!(cursor.next().await.unwrap_err(), WatchClosed);
+    assert!(
+        matches!(lions.cursor(fits), Err(RevisionError::Gone { .. })),
+        "they list again"
+    );
+    assert!(matches!(lions.at(fits), Err(RevisionError::Gone { .. })));
     assert_eq!(
         (names(&lions), text("b").as_deref()),
         (vec!["a".to_owned(), "c".to_owned()], Some(told))

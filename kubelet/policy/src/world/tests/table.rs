@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use crate::change::{Allow, Chain, ChainId, Change, Content, Member, SetId};
-use crate::range::number;
+use crate::range::{Range, number};
 use crate::spec::Direction;
 
 /// The first packet of a connection, behind the translation of its destination.
@@ -128,6 +128,7 @@ impl Table {
                 |set: Option<SetId>, found: &dyn Fn(&Content) -> bool| set.is_none_or(|id| found(&self.sets[&id]));
             holds(allow.peers, &|set| contains(set, Member::address(other)))
                 && holds(allow.blocks, &|set| contains(set, Member::address(other)))
+                && allow.within.is_none_or(|range| is_within(&range, &other))
                 && holds(allow.ports, &|set| contains(set, place))
                 && holds(allow.places, &|set| contains(set, place))
         })
@@ -144,9 +145,10 @@ impl Table {
         let set = |id: Option<SetId>| id.map(|id| format!("{:?}", self.sets[&id])).unwrap_or_default();
         let meaning = |chain: &ChainId| {
             let each = self.chains[chain].allows.iter().map(|allow| {
-                [allow.peers, allow.blocks, allow.ports, allow.places]
+                let sets = [allow.peers, allow.blocks, allow.ports, allow.places]
                     .map(set)
-                    .join(" & ")
+                    .join(" & ");
+                format!("{sets} & {:?}", allow.within)
             });
             let mut all: Vec<String> = each.collect();
             all.sort();
@@ -159,15 +161,14 @@ impl Table {
     }
 }
 
+fn is_within(range: &Range, addr: &IpAddr) -> bool {
+    range.v4 == addr.is_ipv4() && range.first <= number(addr) && number(addr) <= range.last
+}
+
 fn contains(set: &Content, wanted: Member) -> bool {
     match (set, wanted.port) {
         (Content::Members(members), _) => members.contains(&wanted),
-        (Content::Ranges(ranges), _) => {
-            let wanted_number = number(&wanted.addr);
-            ranges.iter().any(|range| {
-                range.v4 == wanted.addr.is_ipv4() && range.first <= wanted_number && wanted_number <= range.last
-            })
-        }
+        (Content::Ranges(ranges), _) => ranges.iter().any(|range| is_within(range, &wanted.addr)),
         (Content::Ports(ports), Some((protocol, port))) => ports
             .iter()
             .any(|(of, first, last)| *of == protocol && *first <= port && port <= *last),

@@ -73,3 +73,29 @@ fn a_service_with_too_many_endpoints_is_told_once() {
         assert!(told(Some(before), after).is_empty());
     }
 }
+
+#[test]
+fn a_service_that_gets_a_port_of_sctp_is_told_once() {
+    let state = |protocols: &[Protocol]| {
+        let served = |protocol: &Protocol| {
+            let mut served = crate::testing::nothing_served();
+            served.port.name.protocol = *protocol;
+            served
+        };
+        let ports: Vec<Served> = protocols.iter().map(served).collect();
+        Snapshot {
+            services: [(Arc::new(ServiceName::new("ns", "web")), ports.into())].into(),
+        }
+    };
+    let (none, one) = (
+        state(&[Protocol::Tcp, Protocol::Udp]),
+        state(&[Protocol::Tcp, Protocol::Sctp]),
+    );
+    let web = [ServiceName::new("ns", "web")];
+    assert_eq!(with_sctp(None, &one), web);
+    assert_eq!(with_sctp(Some(&none), &one), web);
+    let two = state(&[Protocol::Sctp, Protocol::Sctp]);
+    for (before, after) in [(&one, &one), (&one, &two), (&one, &none), (&none, &Snapshot::default())] {
+        assert_eq!(with_sctp(Some(before), after), []);
+    }
+}

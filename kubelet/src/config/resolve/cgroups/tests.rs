@@ -1,4 +1,4 @@
-use crate::cgroup::{ReservedCgroup, Whose};
+use crate::cgroup::{OwnCgroups, ReservedCgroup, Whose};
 use crate::config::gates::Memory;
 use crate::config::{CgroupConfig, Flags, KubeletConfiguration, MemorySwap, resolve};
 use serde_json::{Value, json};
@@ -47,9 +47,43 @@ fn reserved_cgroups_are_held_to_their_own_amounts() {
 }
 
 #[test]
+fn the_nodes_own_processes_have_cgroups_by_their_paths() {
+    let config = plain(json!({"cgroupRoot": "/", "systemCgroups": "system//all/", "kubeletCgroups": "/"}));
+    let own = config.expect("sound").own;
+    assert_eq!(
+        (own.system.as_deref(), own.kubelet.as_deref()),
+        (Some("/system/all"), Some("/"))
+    );
+    let beside = plain(json!({"cgroupRoot": "/a", "systemCgroups": "/kubepods", "kubeletCgroups": "/a/kubepods2"}));
+    assert!(beside.is_ok(), "its name alone says nothing");
+    let none = plain(json!({"systemCgroups": "", "kubeletCgroups": ""})).expect("sound");
+    assert_eq!(none.own, OwnCgroups::default());
+}
+
+#[test]
 fn what_does_not_go_together_is_named() {
     let reserved = json!({"cpu": "1"});
     for (fields, mistake) in [
+        (
+            json!({"systemCgroups": "/s"}),
+            "systemCgroups: (--system-cgroups) was specified and cgroupRoot (--cgroup-root) was not specified",
+        ),
+        (
+            json!({"systemCgroups": "//", "cgroupRoot": "/"}),
+            "systemCgroups: system container cannot be root (\"/\")",
+        ),
+        (
+            json!({"kubeletCgroups": "/kubepods/own"}),
+            "kubeletCgroups: \"/kubepods/own\" must not be in \"/kubepods\", the cgroup of all pods",
+        ),
+        (
+            json!({"systemCgroups": "/a/kubepods", "cgroupRoot": "/a"}),
+            "systemCgroups: \"/a/kubepods\" must not be in \"/a/kubepods\", the cgroup of all pods",
+        ),
+        (
+            json!({"kubeletCgroups": "/a/../b"}),
+            "kubeletCgroups: must not contain '.' or '..'",
+        ),
         (
             json!({"enforceNodeAllocatable": ["system-reserved"], "systemReserved": reserved}),
             "systemReservedCgroup: must be given when enforceNodeAllocatable contains \"system-reserved\"",

@@ -99,6 +99,114 @@ async fn a_pod_on_its_way_out_holds_what_it_has_also_for_the_next_kubelet() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pod_waits_for_one_that_was_deleted_at_once_and_still_ends() {
+    let bench = small();
+    let kubelet = bench.start();
+    bench.api.create(&greedy("first"));
+    bench.until("it runs", |b| is_ready(b, "first")).await;
+    bench.runtime.set_latency("StopContainer", Duration::from_secs(20));
+    bench.api.remove("first");
+    let mut large = greedy("large");
+    let requests = Some([("cpu".to_owned(), Text("2".into()))].into());
+    large.spec.as_mut().expect("spec").containers[0].resources = Some(ResourceRequirements {
+        requests,
+        ..ResourceRequirements::default()
+    });
+    bench.api.create(&large);
+    bench.api.create(&greedy("second"));
+    // No wait helps this one.
+    bench
+        .until("refused", |b| reason(b, "large").as_deref() == Some("OutOfcpu"))
+        .await;
+    assert_eq!((phase(&bench, "second"), reason(&bench, "second")), (None, None));
+    bench.until("its turn", |b| is_ready(b, "second")).await;
+    kubelet.kill().await;
+}
+
+/// A kubelet whose one pod was deleted, and never ends.
+async fn with_one_that_hangs(bench: &Bench) -> crate::kubelet::testing::Alive {
+    let kubelet = bench.start();
+    bench.api.create(&greedy("first"));
+    bench.until("it runs", |b| is_ready(b, "first")).await;
+    bench
+        .runtime
+        .set_latency("StopContainer", Duration::from_secs(1_000_000));
+    bench.api.remove("first");
+    kubelet
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_waits_no_longer_for_a_deleted_one_than_that_may_take_and_says_so() {
+    let bench = small();
+    let kubelet = with_one_that_hangs(&bench).await;
+    bench.api.create(&greedy("second"));
+    let waiting = "Node didn't have enough resource: pods, requested: 1, used: 1, capacity: 1; \
+                   waiting up to 45s for pods that end: first_ns";
+    bench.until("told", |b| has_event(b, "WaitingForRoom", waiting)).await;
+    let began = bench.clock.now();
+    assert_eq!((phase(&bench, "second"), reason(&bench, "second")), (None, None));
+    bench
+        .until("refused", |b| reason(b, "second").as_deref() == Some("OutOfpods"))
+        .await;
+    let waited = bench.clock.now().duration_since(began).as_secs();
+    assert!((30..=60).contains(&waited), "{waited} s");
+    let told = bench
+        .api
+        .events()
+        .iter()
+        .filter(|(_, text)| text.contains("waiting"))
+        .count();
+    assert_eq!(told, 1);
+    // What hangs is not waited for anew.
+    bench.api.create(&greedy("third"));
+    let began = bench.clock.now();
+    bench
+        .until("refused", |b| reason(b, "third").as_deref() == Some("OutOfpods"))
+        .await;
+    let waited = bench.clock.now().duration_since(began).as_secs();
+    assert!(waited < 10, "{waited} s");
+    kubelet.kill().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_came_back_while_it_ended_is_waited_for_anew_when_it_goes_again() {
+    let bench = small();
+    let kubelet = bench.start();
+    bench.api.create(&greedy("first"));
+    bench.until("it runs", |b| is_ready(b, "first")).await;
+    bench.runtime.set_latency("StopContainer", Duration::from_secs(70));
+    bench.api.remove("first");
+    bench.api.create(&greedy("second"));
+    bench
+        .until("refused", |b| reason(b, "second").as_deref() == Some("OutOfpods"))
+        .await;
+    bench.api.create(&greedy("first"));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    bench.api.remove("first");
+    bench.api.create(&greedy("third"));
+    bench
+        .until("its turn", |b| {
+            is_ready(b, "third") || phase(b, "third").as_deref() == Some("Failed")
+        })
+        .await;
+    assert!(is_ready(&bench, "third"));
+    kubelet.kill().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_critical_pod_starts_though_a_deleted_one_hangs() {
+    let bench = small();
+    let kubelet = with_one_that_hangs(&bench).await;
+    let mut critical = greedy("critical");
+    let spec = critical.spec.as_mut().expect("spec");
+    spec.priority = Some(2_000_000_000);
+    spec.containers[0].ports = None;
+    bench.api.create(&critical);
+    bench.until("it runs", |b| is_ready(b, "critical")).await;
+    kubelet.kill().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_pod_that_does_not_fit_its_node_says_why() {
     let bench = Bench::new();
     let kubelet = bench.start();

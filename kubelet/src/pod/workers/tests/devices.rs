@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::device::testing::{Sample, device, well};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
+use proto::api::quantity::Quantity;
 use proto::device_plugin as pb;
 use serde_json::json;
 
@@ -114,6 +116,49 @@ async fn a_plugin_that_hangs_holds_up_its_own_pods_alone() {
     bench.api.create(&wanting("next", 1));
     bench.until("ready", |b| is_ready(b, "next")).await;
     assert_eq!(plugin.calls().len(), 2, "the device was free again");
+    kubelet.kill().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_critical_pod_that_goes_while_it_waits_for_a_device_leaves_the_room_it_held() {
+    let mut bench = Bench::new();
+    for (name, amount) in [("cpu", "1"), ("pods", "10")] {
+        let amount = Quantity::parse(amount).expect("a quantity");
+        bench.allocatable.insert(name.to_owned(), amount);
+    }
+    let cpu = |mut pod: Pod, amount: &str, priority: i32| {
+        let spec = pod.spec.as_mut().expect("spec");
+        spec.priority = Some(priority);
+        let resources = spec.containers[0].resources.get_or_insert_default();
+        let requests = resources.requests.get_or_insert_default();
+        requests.insert("cpu".to_owned(), Text(amount.into()));
+        pod
+    };
+    let kubelet = bench.start();
+    let plugin = sample(well(&["a", "b"]));
+    plugin.register(&kubelet.parts.devices, R).await;
+    bench.api.create(&cpu(wanting("holder", 1), "100m", 0));
+    bench.until("ready", |b| is_ready(b, "holder")).await;
+    assert_eq!(env(&bench, "holder").as_deref(), Some("a"));
+    bench.api.create(&cpu(simple("large"), "800m", 0));
+    bench.until("ready", |b| is_ready(b, "large")).await;
+    // Others make room for it, and its device goes meanwhile.
+    bench.api.create(&cpu(wanting("vip", 1), "800m", 2_000_000_000));
+    bench.until("being ended", |b| has_event(b, "Preempting", "")).await;
+    plugin.lists(vec![device("a", true, &[]), device("b", false, &[])]);
+    bench
+        .runtime
+        .set_latency("StopContainer", Duration::from_secs(1_000_000));
+    bench.api.remove("holder");
+    bench
+        .until("it waits", |b| has_event(b, "WaitingForRoom", "holder_ns"))
+        .await;
+    bench.api.remove("vip");
+    bench.api.create(&cpu(simple("next"), "800m", 0));
+    bench
+        .until("judged", |b| is_ready(b, "next") || refused(b, "next").is_some())
+        .await;
+    assert!(is_ready(&bench, "next"));
     kubelet.kill().await;
 }
 

@@ -259,6 +259,57 @@ async fn nobody_is_given_the_cpus_of_an_orphan_that_runs() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_would_get_nothing_without_the_deleted_either_is_refused_at_once() {
+    let bench = node();
+    let kubelet = bench.start();
+    bench.api.create(&sized("goes", "2"));
+    bench.until("ready", |b| is_ready(b, "goes")).await;
+    bench
+        .runtime
+        .set_latency("StopContainer", Duration::from_secs(1_000_000));
+    bench.api.remove("goes");
+    let refused = |b: &Bench, name: &str| phase(b, name) == "Failed";
+    // More than the node has for anybody, and what the deleted one leaves.
+    bench.api.create(&sized("large", "8"));
+    bench.api.create(&sized("fits", "6"));
+    let began = bench.clock.now();
+    bench.until("refused", |b| refused(b, "large")).await;
+    let waited = bench.clock.now().duration_since(began).as_secs();
+    assert!(waited < 10, "{waited} s");
+    assert_eq!(phase(&bench, "fits"), "");
+    bench.until("refused, as that hangs", |b| refused(b, "fits")).await;
+    let waited = bench.clock.now().duration_since(began).as_secs();
+    assert!((30..=60).contains(&waited), "{waited} s");
+    kubelet.kill().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_deleted_pods_waits_no_longer_because_others_are_deleted() {
+    let bench = node();
+    let kubelet = bench.start();
+    for name in ["first", "second"] {
+        bench.api.create(&sized(name, "3"));
+    }
+    bench
+        .until("ready", |b| is_ready(b, "first") && is_ready(b, "second"))
+        .await;
+    bench
+        .runtime
+        .set_latency("StopContainer", Duration::from_secs(1_000_000));
+    bench.api.remove("first");
+    bench.api.create(&sized("next", "4"));
+    let began = bench.clock.now();
+    let text = "waiting up to 45s for pods that end: first_ns";
+    bench.until("told", |b| has_event(b, "WaitingForRoom", text)).await;
+    tokio::time::sleep(Duration::from_secs(40)).await;
+    bench.api.remove("second");
+    bench.until("refused", |b| phase(b, "next") == "Failed").await;
+    let waited = bench.clock.now().duration_since(began).as_secs();
+    assert!((41..=60).contains(&waited), "{waited} s");
+    kubelet.kill().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn nobody_shares_cpus_where_all_are_given() {
     let mut bench = node();
     let (rules, _) = bench.pinning.as_mut().expect("pinned");

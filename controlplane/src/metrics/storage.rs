@@ -1,0 +1,152 @@
+//! What is asked of a store elsewhere, and how large the one here is, under upstream's names.
+//!
+//! Owns the counters. The size is read when somebody asks.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Upstream's buckets of `etcd_request_duration_seconds`, in seconds.
+const BUCKETS: [f64; 23] = [
+    0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0,
+    45.0, 60.0,
+];
+/// Bytes of a block as the kernel counts them.
+const BLOCK: u64 = 512;
+
+/// A request as it is counted.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct Asked {
+    /// `create`, `update`, `delete`, `get` or `list`.
+    pub operation: &'static str,
+    /// API group, empty for core.
+    pub group: String,
+    /// Plural name; empty for what is not of one resource.
+    pub resource: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Cluster {
+    storage_cluster_id: &'static str,
+}
+
+fn durations() -> Histogram {
+    Histogram::new(BUCKETS)
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Storage {
+    requests: Family<Asked, Counter>,
+    errors: Family<Asked, Counter>,
+    durations: Family<Asked, Histogram, fn() -> Histogram>,
+    /// The embedded store's.
+    file: Option<PathBuf>,
+}
+
+impl Default for Storage {
+    fn default() -> Self {
+        Self {
+            requests: Family::default(),
+            errors: Family::default(),
+            durations: Family::new_with_constructor(durations),
+            file: None,
+        }
+    }
+}
+
+impl Storage {
+    /// Of a store whose data are in this file.
+    pub fn in_file(file: PathBuf) -> Self {
+        Self {
+            file: Some(file),
+            ..Self::default()
+        }
+    }
+
+    /// Counts a request and how long it took; `is_answered` unless it failed.
+    pub fn asked(&self, asked: &Asked, took: Duration, is_answered: bool) {
+        self.requests.get_or_create(asked).inc();
+        self.durations.get_or_create(asked).observe(took.as_secs_f64());
+        if !is_answered {
+            self.errors.get_or_create(asked).inc();
+        }
+    }
+
+    /// Adds what there is to `registry`, for one answer.
+    pub fn register(&self, registry: &mut Registry) {
+        if let Some(file) = &self.file {
+            let size = Family::<Cluster, Gauge>::default();
+            if let Ok(found) = std::fs::metadata(file) {
+                let bytes = i64::try_from(found.blocks().saturating_mul(BLOCK)).unwrap_or(i64::MAX);
+                let storage_cluster_id = "embedded";
+                size.get_or_create(&Cluster { storage_cluster_id }).set(bytes);
+            }
+            registry.register(
+                "apiserver_storage_size_bytes",
+                "Size of the storage database file physically allocated in bytes",
+                size,
+            );
+            return;
+        }
+        registry.register(
+            "etcd_requests",
+            "Etcd request counts for each operation and object type",
+            self.requests.clone(),
+        );
+        registry.register(
+            "etcd_request_errors",
+            "Etcd failed request counts for each operation and object type",
+            self.errors.clone(),
+        );
+        registry.register(
+            "etcd_request_duration_seconds",
+            "Etcd request latency in seconds for each operation and object type",
+            self.durations.clone(),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_embedded_has_a_size_and_is_no_etcd() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), vec![1; 64 << 10]).unwrap();
+        // Its place is chosen then.
+        file.as_file().sync_all().unwrap();
+        let text = |storage: &Storage| {
+            let mut registry = Registry::default();
+            storage.register(&mut registry);
+            let mut text = String::new();
+            prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+            text
+        };
+        let found = std::fs::metadata(file.path()).unwrap().blocks() * BLOCK;
+        let embedded = text(&Storage::in_file(file.path().to_owned()));
+        let line = format!("apiserver_storage_size_bytes{{storage_cluster_id=\"embedded\"}} {found}\n");
+        assert!(embedded.contains(&line) && !embedded.contains("etcd_"), "{embedded}");
+        let storage = Storage::default();
+        let asked = Asked {
+            operation: "create",
+            group: String::new(),
+            resource: "pods".to_owned(),
+        };
+        storage.asked(&asked, Duration::from_millis(1), true);
+        storage.asked(&asked, Duration::from_millis(1), false);
+        let elsewhere = text(&storage);
+        assert!(!elsewhere.contains("apiserver_storage_size_bytes"), "{elsewhere}");
+        for (name, count) in [("requests", 2), ("request_errors", 1)] {
+            let line = format!("etcd_{name}_total{{operation=\"create\",group=\"\",resource=\"pods\"}} {count}\n");
+            assert!(elsewhere.contains(&line), "{line} is not in\n{elsewhere}");
+        }
+    }
+}

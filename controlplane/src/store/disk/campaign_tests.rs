@@ -1,0 +1,266 @@
+//! A seeded campaign against the store on disk: clients ask and watchers follow while power is cut, a disk fails or stands still, and
+//! the process is killed. The judge of the crate `faults`, which knows nothing of this store, has the last word.
+//!
+//! A few rounds every day; `hack/faults disk ROUNDS SEED` runs others ([`ROUNDS`]).
+
+mod killed;
+mod platter;
+
+use super::*;
+use crate::store::Store;
+use faults::drive::{self, Events, Following, Keys, Recorder};
+use faults::history::{Answer, Event, Operation, Watcher, operations};
+use platter::{Failure, Platter};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// `ROUNDS:SEED`.
+const ROUNDS: &str = "SKIFF_FAULT_ROUNDS";
+/// Every day's.
+const DAILY: (u64, u64) = (12, 0);
+/// Beyond it something hangs.
+const LONG: Duration = Duration::from_secs(120);
+const CLIENTS: usize = 6;
+/// Acknowledged writes between one fault of a round and the next, and how many faults there are.
+const WRITES: usize = 80;
+const LIVES: usize = 3;
+
+/// What ends a life of the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    /// All that was not synced is on the disk or not, sector by sector.
+    PowerCut,
+    /// As the first of a commit's sectors, not all of it, reach the disk.
+    PowerCutInSync,
+    /// A sync fails, and what it was to make durable may be lost.
+    SyncFails,
+    /// A write fails.
+    WriteFails,
+    /// There is no space.
+    NoSpace,
+    /// A sync takes very long; nothing is lost.
+    Stall,
+}
+
+const FAULTS: [Fault; 6] = [
+    Fault::PowerCut,
+    Fault::PowerCutInSync,
+    Fault::SyncFails,
+    Fault::WriteFails,
+    Fault::NoSpace,
+    Fault::Stall,
+];
+
+fn rounds() -> (u64, u64) {
+    let Ok(asked) = std::env::var(ROUNDS) else { return DAILY };
+    let read = asked
+        .split_once(':')
+        .and_then(|(rounds, seed)| Some((rounds.parse().ok()?, seed.parse().ok()?)));
+    read.unwrap_or_else(|| panic!("{ROUNDS} is ROUNDS:SEED"))
+}
+
+/// The store of one life, on a disk that can fail.
+fn open(path: &Path, platter: &Platter) -> Disk {
+    let directory = Directory::hold(path).unwrap();
+    let database = builder().create_with_backend(platter.clone()).unwrap();
+    Disk::start(directory, database, path, Box::new(|_| {})).unwrap()
+}
+
+/// All that runs while lives of the store come and go.
+struct Load {
+    keys: Keys,
+    door: watch::Sender<Option<Arc<dyn Store>>>,
+    recorder: Arc<Recorder>,
+    events: Events,
+    stop: Arc<AtomicBool>,
+    goal: watch::Sender<Revision>,
+    clients: Vec<JoinHandle<()>>,
+    watchers: Vec<JoinHandle<Watcher>>,
+}
+
+impl Load {
+    fn start(seed: u64) -> Self {
+        let keys = Keys {
+            prefix: format!("/registry/r{seed:x}/"),
+            count: 8,
+            value_max: 6000,
+        };
+        let (door, _) = watch::channel(None);
+        let (recorder, events) = Recorder::kept();
+        let (goal, _) = watch::channel(Revision::MAX);
+        let stop = Arc::<AtomicBool>::default();
+        let client = |number| {
+            let (door, recorder, stop) = (door.subscribe(), Arc::clone(&recorder), Arc::clone(&stop));
+            tokio::spawn(drive::client(number, seed, keys.clone(), door, recorder, stop))
+        };
+        let watcher = |number| {
+            let following = Following {
+                name: format!("watcher {number}"),
+                prefix: keys.prefix.clone(),
+                pause: Arc::default(),
+                goal: goal.subscribe(),
+            };
+            tokio::spawn(drive::follow(door.subscribe(), following))
+        };
+        let (clients, watchers) = ((0..CLIENTS).map(client).collect(), (0..2).map(watcher).collect());
+        Self {
+            keys,
+            door,
+            recorder,
+            events,
+            stop,
+            goal,
+            clients,
+            watchers,
+        }
+    }
+
+    fn written(&self) -> usize {
+        let events = self.events.lock().unwrap();
+        let is_one = |event: &&Event| matches!(event, Event::Ended(_, Answer::Done(_)));
+        events.iter().filter(is_one).count()
+    }
+
+    /// Who answers reads alone does not go on.
+    async fn goes_on(&self) {
+        let goal = self.written() + WRITES;
+        until("writes", || self.written() >= goal).await;
+    }
+
+    /// Ends a life: nobody asks it any more, and its directory is let go.
+    async fn close(&self, mut disk: Arc<Disk>) {
+        self.door.send_replace(None);
+        let alone = loop {
+            match Arc::try_unwrap(disk) {
+                Ok(alone) => break alone,
+                Err(shared) => disk = shared,
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        };
+        tokio::time::timeout(LONG, alone.close())
+            .await
+            .expect("a store that ends");
+        self.recorder.note(Event::Died);
+    }
+
+    /// Ends everything, over the store of the last life; tells what was asked, and what is wrong.
+    async fn end(self, disk: &dyn Store) -> (Vec<Operation>, Vec<String>) {
+        self.stop.store(true, Ordering::SeqCst);
+        for client in self.clients {
+            tokio::time::timeout(LONG, client)
+                .await
+                .expect("a client that ends")
+                .unwrap();
+        }
+        let listed = drive::ask(disk, &self.keys.prefix, &faults::history::Ask::List, 0).await;
+        let newest = disk.current_revision().await.unwrap();
+        self.recorder.asked(&faults::history::Ask::List, &listed);
+        self.goal.send_replace(newest);
+        let mut seen = Vec::new();
+        for watcher in self.watchers {
+            let told = tokio::time::timeout(LONG, watcher).await;
+            seen.push(told.expect("a watcher that reaches the end").unwrap());
+        }
+        let events = self.events.lock().unwrap().clone();
+        (operations(&events), faults::judge(&events, &seen, newest))
+    }
+}
+
+async fn until(what: &str, holds: impl Fn() -> bool) {
+    let waiting = async {
+        while !holds() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    assert!(tokio::time::timeout(LONG, waiting).await.is_ok(), "no {what}");
+}
+
+/// Some lives of one store, each of which ends with a fault; what is wrong, and how many operations there were.
+async fn round(seed: u64) -> (Vec<Fault>, Vec<Operation>, Vec<String>) {
+    let mut dice = StdRng::seed_from_u64(seed);
+    let directory = tempfile::tempdir().unwrap();
+    let platter = Platter::new(seed);
+    let load = Load::start(seed);
+    let mut faults = Vec::new();
+    for life in 0..LIVES {
+        let disk = Arc::new(open(directory.path(), &platter));
+        load.door.send_replace(Some(Arc::clone(&disk) as Arc<dyn Store>));
+        load.goes_on().await;
+        // Each fault of them all comes first in one round of six.
+        let fault = FAULTS[(seed as usize + life * dice.random_range(1..FAULTS.len())) % FAULTS.len()];
+        faults.push(fault);
+        let failure = match fault {
+            Fault::PowerCut => Failure::Off,
+            Fault::PowerCutInSync => Failure::OffInSync,
+            Fault::SyncFails => Failure::Sync,
+            Fault::WriteFails => Failure::Write(nix::libc::EIO),
+            Fault::NoSpace => Failure::Write(nix::libc::ENOSPC),
+            Fault::Stall => Failure::Stall,
+        };
+        platter.fail(failure);
+        match fault {
+            Fault::Stall => {
+                // Some sync stands still, and what waited for it is written after all.
+                until("stall", || platter.has_stalled()).await;
+                load.goes_on().await;
+            }
+            // The writer finds out at its next commit.
+            _ => until("end of the store", || disk.check().is_err()).await,
+        }
+        load.close(disk).await;
+        platter.power_on();
+        damage_past(directory.path(), &mut dice);
+    }
+    // The last life is on a real file, by the way every daemon takes.
+    std::fs::write(directory.path().join(FILE), platter.contents()).unwrap();
+    let disk = Arc::new(Disk::open(directory.path()).unwrap());
+    load.door.send_replace(Some(Arc::clone(&disk) as Arc<dyn Store>));
+    load.goes_on().await;
+    let (operations, wrong) = load.end(&*disk).await;
+    (faults, operations, wrong)
+}
+
+/// What a power cut does to files that nobody syncs: they end anywhere, and not all of them is what was written.
+fn damage_past(directory: &Path, dice: &mut StdRng) {
+    for name in ["past.newer", "past.older"] {
+        let path = directory.join(name);
+        let Ok(mut bytes) = std::fs::read(&path) else { continue };
+        bytes.truncate(dice.random_range(0..=bytes.len()));
+        if !bytes.is_empty() && dice.random_bool(0.5) {
+            let at = dice.random_range(0..bytes.len());
+            bytes[at..].iter_mut().take(512).for_each(|byte| *byte = 0);
+        }
+        std::fs::write(path, bytes).unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn disks_fail_and_nothing_acknowledged_is_lost() {
+    let (rounds, first) = rounds();
+    let mut counts = [0; 3];
+    for seed in first..first + rounds {
+        let (faults, operations, wrong) = round(seed).await;
+        let count = |is: fn(&Answer) -> bool| operations.iter().filter(|operation| is(&operation.answer)).count();
+        let (done, unknown) = (
+            count(|answer| matches!(answer, Answer::Done(_))),
+            count(|answer| matches!(answer, Answer::Unknown)),
+        );
+        let all = operations.len();
+        println!(
+            "seed {seed}: {faults:?}: {all} operations, {done} written, {unknown} unknown: {} wrong",
+            wrong.len()
+        );
+        assert!(wrong.is_empty(), "seed {seed}: {faults:?}: {wrong:#?}");
+        counts
+            .iter_mut()
+            .zip([all, done, unknown])
+            .for_each(|(sum, count)| *sum += count);
+    }
+    let [all, done, unknown] = counts;
+    println!("{rounds} rounds: {all} operations, {done} written, {unknown} unknown");
+    assert!(unknown > 0, "faults that nobody feels are none");
+}
