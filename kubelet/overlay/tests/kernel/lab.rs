@@ -235,9 +235,14 @@ impl Lab {
     }
 }
 
-/// A TCP connection through which a word goes and comes back; who the server saw.
+/// A TCP connection through which a word goes and comes back; who the server saw. One that begins while the network changes
+/// under it may hang for as long as TCP is patient, which says nothing of the network that comes: it is given up soon, for who
+/// asks again.
 pub(crate) fn talk(from: &Namespace, to: &Namespace, target: IpAddr) -> std::io::Result<IpAddr> {
     let (mut client, mut server) = connect(from, to, target)?;
+    for stream in [&client, &server] {
+        stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+    }
     echo(&mut client, &mut server)?;
     Ok(server.peer_addr()?.ip())
 }
