@@ -14,6 +14,7 @@ mod reserve;
 mod settings;
 mod stray;
 pub mod systemd;
+mod usage;
 mod v1;
 mod v2;
 mod values;
@@ -157,7 +158,7 @@ impl CgroupParent {
 #[derive(Debug, Clone)]
 pub struct Cgroups {
     inner: Arc<Inner>,
-    /// One job at a time for each pod, by its UID, and one for the tree.
+    /// One job at a time for each pod, by its UID, and one for the tree; what cannot wait for those has keys of its own.
     files: FileWork,
 }
 
@@ -177,6 +178,18 @@ impl Inner {
         for pid in tree.processes(path) {
             self.end.call(pid, path);
         }
+    }
+
+    /// UIDs of the pods that have a cgroup.
+    fn pods(&self, tree: &Hierarchy) -> Result<BTreeSet<PodUid>, CgroupError> {
+        let naming = &self.settings.naming;
+        let mut out = BTreeSet::new();
+        for class in [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort] {
+            for name in tree.children(&naming.qos(class))? {
+                out.extend(naming.uid_of(&name));
+            }
+        }
+        Ok(out)
     }
 
     /// Makes one cgroup with its limits, or brings an existing one's up to date.
@@ -297,7 +310,7 @@ impl Cgroups {
     }
 
     /// Makes `kubepods` and the QoS cgroups below it. Idempotent; call once before any pod. A `kubepods` that is there keeps its limits
-    /// until [`Self::hold`]: more may be in use than it is to have.
+    /// until [`Self::hold`]: more may be in use than it is to have. Pods that an earlier kubelet restrained are free again.
     ///
     /// # Errors
     /// One cannot be made, or a cgroup that is to be held to its reservation is not there.
@@ -331,7 +344,8 @@ impl Cgroups {
                 };
                 inner.ensure(tree, &burstable, &values)?;
                 let memory = unlimited.filter(|_| tree.exists(&best_effort));
-                inner.ensure(tree, &best_effort, &Values { memory, ..of_class })
+                inner.ensure(tree, &best_effort, &Values { memory, ..of_class })?;
+                need::release_all(inner, tree)
             },
             (),
         )
@@ -432,21 +446,7 @@ impl Cgroups {
 
     /// UIDs of all pods that have a cgroup: what start-up compares with the pods it knows.
     pub async fn list(&self) -> Result<BTreeSet<PodUid>, CgroupError> {
-        self.work(
-            TREE,
-            |inner, tree| {
-                let naming = &inner.settings.naming;
-                let mut out = BTreeSet::new();
-                for class in [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort] {
-                    for name in tree.children(&naming.qos(class))? {
-                        out.extend(naming.uid_of(&name));
-                    }
-                }
-                Ok(out)
-            },
-            BTreeSet::new(),
-        )
-        .await
+        self.work(TREE, |inner, tree| inner.pods(tree), BTreeSet::new()).await
     }
 
     /// Brings the cgroups of all pods and of the QoS classes to what the active pods request together; to be called when pods come or
@@ -463,22 +463,6 @@ impl Cgroups {
             results.fold(Ok(()), Result::and).map(|()| kept)
         };
         self.work(TREE, refresh, Reservation::default()).await
-    }
-
-    /// CPU seconds and working-set bytes of a pod, or of all pods for `None`; `None` inside where the kernel says nothing.
-    pub async fn usage(&self, pod: Option<Pod>) -> Result<Usage, CgroupError> {
-        self.work(
-            &pod.as_ref().map_or_else(|| TREE.to_owned(), uid_of),
-            move |inner, tree| {
-                let path = match &pod {
-                    Some(pod) => inner.settings.naming.pod(pod),
-                    None => inner.settings.naming.kubepods(),
-                };
-                Ok(tree.usage(&path))
-            },
-            Usage::default(),
-        )
-        .await
     }
 }
 

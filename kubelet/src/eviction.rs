@@ -18,6 +18,7 @@ mod stall;
 #[cfg(test)]
 mod tests;
 pub mod threshold;
+mod turns;
 
 pub use reclaim::Reclaim;
 

@@ -12,6 +12,7 @@ mod http;
 mod labels;
 mod node;
 mod pinning;
+mod plugins;
 mod pods;
 mod probes;
 mod process;
@@ -29,6 +30,7 @@ pub use health::HealthMetrics;
 pub use http::{Begun, Port};
 pub use node::NodeMetrics;
 pub use pinning::PinningMetrics;
+pub use plugins::PluginMetrics;
 pub use pods::{Ended, PodMetrics, Start, Work};
 pub use probes::{ProbeMetrics, ProbeResult, Probed};
 pub use process::process;
@@ -60,6 +62,8 @@ pub struct Metrics {
     pub dra: DraMetrics,
     /// Device plugins.
     pub devices: DeviceMetrics,
+    /// Plugins by their sockets.
+    pub plugins: PluginMetrics,
     /// What is asked of the PodResources API.
     pub pod_resources: PodResourcesMetrics,
     /// What becomes of volumes.
@@ -93,6 +97,7 @@ impl Metrics {
         let pinning = PinningMetrics::register(&mut registry);
         let dra = DraMetrics::register(&mut registry);
         let devices = DeviceMetrics::register(&mut registry);
+        let plugins = PluginMetrics::register(&mut registry);
         let pod_resources = PodResourcesMetrics::register(&mut registry);
         let volumes = VolumeMetrics::register(&mut registry);
         let providers = ProviderMetrics::register(&mut registry);
@@ -106,6 +111,7 @@ impl Metrics {
             pinning,
             dra,
             devices,
+            plugins,
             pod_resources,
             volumes,
             probes: ProbeMetrics::new(),

@@ -218,6 +218,13 @@ impl Hierarchy {
         }
     }
 
+    /// Lifts what [`Self::restrain`] did.
+    pub(super) fn release(&self, path: &str) {
+        if let Self::V2(tree) = self {
+            tree.release(path);
+        }
+    }
+
     /// Has the kernel kill what is in the cgroup and below it; whether it does.
     pub(super) fn kill(&self, path: &str) -> bool {
         match self {

@@ -60,6 +60,15 @@ impl Tree {
         }
     }
 
+    /// Slows down nobody in the cgroup any more.
+    pub(super) fn release(&self, path: &str) {
+        let file = self.at(path).join("memory.high");
+        let is_slowed = fs::read_to_string(&file).is_ok_and(|high| high.trim() != "max");
+        if is_slowed && let Err(error) = fs::write(&file, "max") {
+            tracing::warn!(path, %error, "memory.high cannot be lifted");
+        }
+    }
+
     /// Kills what is in the cgroup and below it; whether the kernel knows how (since 5.14).
     pub(super) fn kill(&self, path: &str) -> bool {
         let file = fs::OpenOptions::new()

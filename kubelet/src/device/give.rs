@@ -124,7 +124,10 @@ impl Devices {
         let plugin = self.plugin(resource).ok_or_else(gone)?;
         let call = |error: CallError| Refusal::Call(error.to_string());
         let preferred = match question.filter(|_| prefers) {
-            Some(ask) => plugin.preferred(ask.available, ask.must, count).await.map_err(call)?,
+            Some(ask) => {
+                let preferred = plugin.preferred(ask.available, ask.must, count).await;
+                preferred.map_err(|error| Refusal::NotPreferred(error.to_string()))?
+            }
             None => BTreeSet::new(),
         };
         let ids = self.0.held().state.reserve(claim, &preferred)?;

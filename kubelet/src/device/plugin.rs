@@ -2,7 +2,7 @@
 //! registers anew.
 
 use super::answer::ANSWER_BYTES_MAX;
-use super::state::{DEVICES_MAX, Device, Options, TOGETHER_MAX};
+use super::state::{DEVICES_MAX, Device, NODES_MAX, Options, TOGETHER_MAX};
 use crate::rpc::{Client, Failure};
 use crate::runtime::code_name;
 use bytes::Bytes;
@@ -203,12 +203,14 @@ impl Plugin {
     }
 }
 
-/// A list as it is kept. Devices without a name are left out; of two of one name the last counts, as upstream.
+/// A list as it is kept. Devices without a name are left out, and so are NUMA nodes beyond what a machine may have; of two of one name the
+/// last counts, as upstream.
 pub(super) fn devices(resource: &str, list: pb::ListAndWatchResponse) -> Result<BTreeMap<String, Device>, CallError> {
     let listed = list.devices.len();
     if listed > DEVICES_MAX {
         return Err(CallError::TooMany(listed));
     }
+    let mut crowded = false;
     let named = list.devices.into_iter().filter(|device| !device.id.is_empty());
     let devices: BTreeMap<String, Device> = named
         .map(|device| {
@@ -220,6 +222,8 @@ pub(super) fn devices(resource: &str, list: pb::ListAndWatchResponse) -> Result<
                 .collect();
             nodes.arrange();
             nodes.dedup();
+            crowded |= nodes.len() > NODES_MAX;
+            nodes.truncate(NODES_MAX);
             let kept = Device {
                 healthy: device.health == HEALTHY,
                 placed: device.topology.is_some(),
@@ -228,6 +232,14 @@ pub(super) fn devices(resource: &str, list: pb::ListAndWatchResponse) -> Result<
             (device.id, kept)
         })
         .collect_ordered();
+    if crowded {
+        let most = NODES_MAX;
+        tracing::warn!(
+            resource,
+            most,
+            "a device plugin lists devices on more NUMA nodes than there are: the others are left out"
+        );
+    }
     if devices.len() < listed {
         let kept = devices.len();
         tracing::warn!(
@@ -245,5 +257,22 @@ pub(super) fn refused(status: &Status) -> CallError {
     CallError::Refused {
         code: code_name(status.code()),
         message: status.message().chars().take(1024).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::device;
+    use super::*;
+
+    #[test]
+    fn a_device_is_on_no_more_numa_nodes_than_a_machine_has() {
+        let many: Vec<i64> = (0..100_000).rev().collect();
+        let list = pb::ListAndWatchResponse {
+            devices: vec![device("a", true, &many), device("b", true, &[3, 1, 3])],
+        };
+        let kept = devices("r", list).expect("a list");
+        assert_eq!(kept["a"].nodes.len(), NODES_MAX);
+        assert_eq!((kept["a"].nodes[0], &kept["b"].nodes[..]), (0, &[1, 3][..]));
     }
 }

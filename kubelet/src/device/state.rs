@@ -21,6 +21,8 @@ pub const GRACE: Duration = Duration::from_secs(5 * 60);
 pub const RESOURCES_MAX: usize = 512;
 /// Devices of one resource.
 pub const DEVICES_MAX: usize = 1 << 16;
+/// NUMA nodes of one device, the kernel's own bound: what a container has is noted by them, and told by them.
+pub const NODES_MAX: usize = 1 << 10;
 
 /// What the devices of all resources may take together, bytes.
 pub const TOGETHER_MAX: usize = 16 << 20;
@@ -101,6 +103,9 @@ pub enum Refusal {
     /// Nobody is there to be asked.
     #[error("unknown Device Plugin {0}")]
     NoPlugin(String),
+    /// The plugin refuses to say what it prefers, or does not answer.
+    #[error("device plugin GetPreferredAllocation rpc failed with err: {0}")]
+    NotPreferred(String),
     /// The plugin refuses, or does not answer.
     #[error("{0}")]
     Call(String),

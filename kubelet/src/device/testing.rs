@@ -183,6 +183,9 @@ impl DevicePlugin for Sample {
         if script.hangs {
             std::future::pending::<()>().await;
         }
+        if let Some(why) = script.refuses {
+            return Err(Status::internal(why));
+        }
         Ok(Response::new(pb::PreferredAllocationResponse {
             container_responses: vec![pb::ContainerPreferredAllocationResponse {
                 device_i_ds: script.preferred.unwrap_or_default(),

@@ -178,6 +178,12 @@ async fn a_plugin_prefers_and_is_told_of_starts() {
         refused,
         "device plugin PreStartContainer rpc failed with err: rpc error: code = Internal desc = no"
     );
+    assert_eq!(
+        give(&devices, &self::pod("v", 0, 1)).await,
+        Err(
+            "device plugin GetPreferredAllocation rpc failed with err: rpc error: code = Internal desc = no".to_owned()
+        )
+    );
     plugin.dies();
     testing::until(&devices, |devices| devices.capacity().allocatable[R] == 0).await;
     let gone = start(&devices, &pod).await.expect_err("refused").to_string();

@@ -1,12 +1,15 @@
 //! Watches what pods with limits on local storage use, and ends those that use more: emptyDirs with a `sizeLimit` and containers
 //! with a limit on `ephemeral-storage` (kubelet contract §10).
 //!
-//! Only pods that have such a limit cost anything. They are measured one after another, on the blocking pool, each with a
-//! deadline; after a pass that took long there is a longer rest, so that no pod can keep the node busy with its files.
+//! Only pods that have such a limit cost anything. They are measured one after another, on the blocking pool, each with a deadline; whose
+//! turn it is, and for how long, is [`super::turns`]' to say, so that no pod can keep the node busy with its files, or keep others from being
+//! looked at.
 
 use super::decide::{self, Limits};
 use super::measure::Measurer;
+use super::turns::{self, GLANCE, Turns};
 use super::{GRACE_SECONDS, Killer};
+use crate::id::PodUid;
 use crate::parts::Parts;
 use crate::pod::state::Cause;
 use crate::pod::view::PodSnapshot;
@@ -20,11 +23,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// The pause between two passes.
-const PERIOD: Duration = Duration::from_secs(10);
-/// How many times as long as a pass the pause after it is at least.
-const REST: u32 = 4;
-/// How long one pod's files may take to be counted: what was counted by then counts.
+/// How long one pod's files may take to be counted in a turn of its own: what was counted by then counts.
 const COUNT_DEADLINE: Duration = Duration::from_secs(30);
 
 /// Measures pods and ends those that outgrow their limits.
@@ -33,79 +32,111 @@ pub struct LocalStorage {
     killer: Killer,
     measurer: Measurer,
     images_apart: Option<bool>,
+    begun: Instant,
+    turns: Turns,
+    /// What running containers had in their layers at the last round.
+    layers: Vec<ContainerUsage>,
+}
+
+/// A pod that has limits.
+struct Limited {
+    uid: PodUid,
+    snapshot: Arc<PodSnapshot>,
+    limits: Limits,
 }
 
 impl LocalStorage {
-    /// A measurer that tells `killer` whom to end.
+    /// A measurer that tells `killer` whom to end. Must be made inside a tokio runtime.
     pub fn new(parts: Arc<Parts>, killer: Killer) -> Self {
         Self {
             measurer: Measurer::new(parts.clone(), COUNT_DEADLINE),
             parts,
             killer,
             images_apart: None,
+            begun: Instant::now(),
+            turns: Turns::new(),
+            layers: Vec::new(),
         }
     }
 
     /// Measures until shut down.
     pub async fn run(mut self, shutdown: CancellationToken) {
-        let mut pause = PERIOD;
-        loop {
-            tokio::select! {
-                biased;
-                () = shutdown.cancelled() => return,
-                () = tokio::time::sleep(pause) => {}
+        let measuring = async {
+            loop {
+                tokio::time::sleep_until(self.begun + self.turns.wake_at()).await;
+                self.pass().await;
             }
-            let begun = Instant::now();
-            tokio::select! {
-                biased;
-                () = shutdown.cancelled() => return,
-                () = self.pass() => {}
-            }
-            pause = PERIOD.max(begun.elapsed() * REST);
+        };
+        tokio::select! {
+            biased;
+            () = shutdown.cancelled() => {}
+            () = measuring => {}
         }
     }
 
-    /// Measures every pod that has limits, once.
+    /// Measures those whose turn it is.
     async fn pass(&mut self) {
         let pods = self.parts.pods.list();
         self.killer.forget_gone(&pods);
-        let limited: Vec<(&Arc<PodSnapshot>, Limits)> = pods
-            .iter()
-            .filter(|snapshot| snapshot.active && !snapshot.ended)
-            .map(|snapshot| (snapshot, Limits::of(&snapshot.pod)))
-            .filter(|(_, limits)| !limits.is_empty())
-            .collect();
-        let layers = if limited.iter().any(|(_, limits)| limits.limits_containers()) {
-            self.layers().await
-        } else {
-            Vec::new()
-        };
-        for (snapshot, limits) in limited {
-            self.judge(snapshot, &limits, &layers).await;
+        let limited = pods.into_iter().filter(|snapshot| snapshot.active && !snapshot.ended);
+        let limited = limited.map(|snapshot| Limited {
+            uid: pod_object::uid(&snapshot.pod),
+            limits: Limits::of(&snapshot.pod),
+            snapshot,
+        });
+        let limited: Vec<Limited> = limited.filter(|of| !of.limits.is_empty()).collect();
+        self.turns.keep(&turns::uids(limited.iter().map(|of| &of.uid)));
+        if self.turns.is_round_due(self.begun.elapsed()) {
+            self.round(&limited).await;
+        }
+        if let Some(uid) = self.turns.turn(self.begun.elapsed()) {
+            let begun = self.begun.elapsed();
+            let finished = match limited.iter().find(|of| of.uid == uid) {
+                Some(of) => self.judge(of, COUNT_DEADLINE).await,
+                None => true,
+            };
+            if !finished {
+                tracing::warn!(pod = %uid, "not all that the pod uses of local storage could be counted");
+            }
+            self.turns.had_turn(uid, begun, self.begun.elapsed(), finished);
         }
     }
 
-    async fn judge(&self, snapshot: &PodSnapshot, limits: &Limits, layers: &[ContainerUsage]) {
-        let uid = pod_object::uid(&snapshot.pod);
-        if self.killer.has(&uid) {
-            return;
+    /// Measures all for a moment that are not known to take longer.
+    async fn round(&mut self, limited: &[Limited]) {
+        let begun = self.begun.elapsed();
+        self.layers = match limited.iter().any(|of| of.limits.limits_containers()) {
+            true => self.layers().await,
+            false => Vec::new(),
+        };
+        let mut unfinished = Vec::new();
+        for of in limited {
+            if !self.turns.is_heavy(&of.uid) && !self.judge(of, GLANCE).await {
+                unfinished.push(of.uid.clone());
+            }
+        }
+        self.turns.had_round(begun, self.begun.elapsed(), unfinished);
+    }
+
+    /// Counts one pod's files until the deadline, and has it end if these are more than it may have; whether they were counted to the end.
+    async fn judge(&self, of: &Limited, deadline: Duration) -> bool {
+        let (uid, snapshot, limits) = (&of.uid, &of.snapshot, &of.limits);
+        if self.killer.has(uid) {
+            return true;
         }
         let paths = self.measurer.paths(
             &snapshot.pod,
             |volume| limits.measures(volume),
             limits.limits_containers(),
         );
-        let mut used = match self.measurer.count(&uid, paths, COUNT_DEADLINE).await {
+        let mut used = match self.measurer.count(uid, paths, deadline).await {
             Ok(used) => used,
             Err(error) => {
                 tracing::warn!(pod = %uid, %error, "what the pod uses of local storage cannot be counted");
-                return;
+                return false;
             }
         };
-        if used.is_incomplete() {
-            tracing::warn!(pod = %uid, "not all that the pod uses of local storage could be counted");
-        }
-        let own = layers.iter().filter(|usage| usage.pod.as_ref() == Some(&uid));
+        let own = self.layers.iter().filter(|usage| usage.pod.as_ref() == Some(uid));
         used.layers = own
             .filter_map(|usage| Some((usage.name.clone(), usage.layer?.0)))
             .collect_ordered();
@@ -118,8 +149,9 @@ impl LocalStorage {
                 grace_seconds: Some(GRACE_SECONDS),
                 annotations: BTreeMap::new(),
             };
-            self.killer.kill(uid, kill);
+            self.killer.kill(uid.clone(), kill);
         }
+        !used.is_incomplete()
     }
 
     /// What running containers wrote into their layers, and whether that is on the file system of the kubelet's directory.

@@ -145,12 +145,22 @@ pub fn default_address(prefers_v6: bool) -> IpAddr {
 pub struct Disk {
     /// Bytes in all.
     pub capacity: i64,
+    /// Bytes nothing is in; some file systems keep a part of them for root.
+    pub free: i64,
     /// Bytes an ordinary user may still take.
     pub available: i64,
     /// Inodes in all.
     pub inodes: i64,
     /// Inodes free.
     pub inodes_free: i64,
+}
+
+impl Disk {
+    /// Bytes and inodes something is in, as `df` tells them: what is kept for root and not taken is not in use.
+    pub fn used(&self) -> (Option<u64>, Option<u64>) {
+        let used = |all: i64, free: i64| u64::try_from(all.saturating_sub(free)).ok();
+        (used(self.capacity, self.free), used(self.inodes, self.inodes_free))
+    }
 }
 
 /// Reads [`Disk`]; zeros where the path is not there.
@@ -161,6 +171,7 @@ pub fn disk(path: &Path) -> Disk {
     let bytes = |blocks: u64| i64::try_from(blocks.saturating_mul(stat.fragment_size())).unwrap_or(i64::MAX);
     Disk {
         capacity: bytes(stat.blocks()),
+        free: bytes(stat.blocks_free()),
         available: bytes(stat.blocks_available()),
         inodes: i64::try_from(stat.files()).unwrap_or(i64::MAX),
         inodes_free: i64::try_from(stat.files_available()).unwrap_or(i64::MAX),

@@ -20,7 +20,8 @@ pub(super) fn begin(tasks: &mut Tasks, parts: &Arc<Parts>, pods: watch::Receiver
         (DEVICE, parts.devices.handler(shutdown.clone())),
     ]
     .into();
-    let registry = Registry::new(parts.context.root_dir.join(DIRECTORY), handlers);
+    let metrics = parts.metrics.plugins.clone();
+    let registry = Registry::new(parts.context.root_dir.join(DIRECTORY), handlers, metrics);
     tasks.spawn("plugin registration", registry.run(shutdown.clone()));
     tasks.spawn("resource slices", parts.dra.clone().wipe(shutdown.clone()));
     tasks.spawn("resource claims", reconcile::run(parts.clone(), pods, shutdown.clone()));

@@ -4,6 +4,7 @@
 use super::plan::{Record, State, plan, wait};
 use super::sockets::{Identity, Watcher};
 use super::{CSI, Handler, Plugin, client};
+use crate::metrics::PluginMetrics;
 use crate::wake;
 use futures::FutureExt;
 use std::collections::BTreeMap;
@@ -39,11 +40,12 @@ pub struct Registry {
     plugins: BTreeMap<PathBuf, (String, Plugin)>,
     tasks: JoinSet<(PathBuf, Outcome)>,
     told_cut: bool,
+    metrics: PluginMetrics,
 }
 
 impl Registry {
     /// A registry of the sockets below a directory.
-    pub fn new(root: PathBuf, handlers: Handlers) -> Self {
+    pub fn new(root: PathBuf, handlers: Handlers, metrics: PluginMetrics) -> Self {
         Self {
             root,
             handlers: Arc::new(handlers),
@@ -53,6 +55,7 @@ impl Registry {
             plugins: BTreeMap::new(),
             tasks: JoinSet::new(),
             told_cut: false,
+            metrics,
         }
     }
 
@@ -77,6 +80,8 @@ impl Registry {
                 }
             }
             let wake_at = self.turn().into_iter().chain(blind).min();
+            let registered = self.plugins.keys().map(PathBuf::as_path);
+            self.metrics.are(self.found.keys().map(PathBuf::as_path), registered);
             look = tokio::select! {
                 biased;
                 () = shutdown.cancelled() => return,

@@ -3,7 +3,10 @@
 use super::registry::{Handlers, Registry};
 use super::testing::SamplePlugin;
 use super::{Handler, Plugin, Refusal};
+use crate::metrics::Metrics;
+use crate::pod::view::PodView;
 use proto::plugin_registration::PluginInfo;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tempfile::TempDir;
@@ -60,6 +63,7 @@ impl Handler for Keeper {
 struct Node {
     dir: TempDir,
     keeper: Arc<Keeper>,
+    metrics: Metrics,
     _stop: DropGuard,
 }
 
@@ -70,11 +74,35 @@ impl Node {
         let keeper = Arc::new(Keeper::default());
         let handlers: Handlers = [(super::DRA, keeper.clone() as Arc<dyn Handler>)].into();
         let stop = CancellationToken::new();
-        tokio::spawn(Registry::new(dir.path().join("registry"), handlers).run(stop.clone()));
+        let metrics = Metrics::new("n");
+        let registry = Registry::new(dir.path().join("registry"), handlers, metrics.plugins.clone());
+        tokio::spawn(registry.run(stop.clone()));
         Self {
             dir,
             keeper,
+            metrics,
             _stop: stop.drop_guard(),
+        }
+    }
+
+    /// Waits until just these sockets are told, each with how far its plugin is.
+    async fn until_told(&self, expected: &[(&str, &str)]) {
+        let root = self.dir.path().join("registry");
+        let line = |(name, state): &(&str, &str)| {
+            let path = root.join(name);
+            let path = path.display();
+            format!("plugin_manager_total_plugins{{socket_path=\"{path}\",state=\"{state}_state_of_world\"}} 1.0")
+        };
+        let expected: BTreeSet<String> = expected.iter().map(line).collect();
+        loop {
+            let text = self.metrics.text(&PodView::default());
+            let told = text
+                .lines()
+                .filter(|line| line.starts_with("plugin_manager_total_plugins"));
+            if told.map(str::to_owned).collect::<BTreeSet<_>>() == expected {
+                return;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
     }
 
@@ -108,8 +136,12 @@ async fn a_plugin_is_registered_with_its_socket_and_goes_with_it() {
     let mut second = SamplePlugin::start(&node.path("deep/er/b.sock"), elsewhere);
     assert!(second.told(1).await.plugin_registered);
     node.keeper.until(&["+a@a.sock", "+b@dra.sock"]).await;
+    let of_b = [("deep/er/b.sock", "desired"), ("deep/er/b.sock", "actual")];
+    let of_both = [of_b[0], of_b[1], ("a.sock", "desired"), ("a.sock", "actual")];
+    node.until_told(&of_both).await;
     drop(first);
     node.keeper.until(&["+a@a.sock", "+b@dra.sock", "-a@a.sock"]).await;
+    node.until_told(&of_b).await;
     let _again = SamplePlugin::start(&node.path("a.sock"), info(super::DRA, "a"));
     node.keeper
         .until(&["+a@a.sock", "+b@dra.sock", "-a@a.sock", "+a@a.sock"])
@@ -148,6 +180,7 @@ async fn what_is_refused_is_told_why() {
             path.display()
         )
     );
+    node.until_told(&[]).await;
     let invalid = SamplePlugin::start(&node.path("i.sock"), info(super::DRA, "invalid"));
     assert_eq!(
         refused(invalid).await,

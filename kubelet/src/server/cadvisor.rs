@@ -61,7 +61,7 @@ fn subjects(look: &Look, told: &Option<Vec<ContainerUsage>>, disks: &Disks) -> V
     let mut told_of = BTreeSet::from(["/"]);
     let apart = look.system.iter().map(|(_, one)| one).chain(&look.classes);
     let apart = apart.filter(|one| told_of.insert(&one.id));
-    out.extend(apart.map(|one| group(&one.id, &one.numbers, None, look.at)));
+    out.extend(apart.map(|one| group(&one.id, &one.numbers, one.started, look.at)));
     for pod in &look.pods {
         of_pod(&mut out, look, pod, told, disks);
     }
@@ -71,7 +71,7 @@ fn subjects(look: &Look, told: &Option<Vec<ContainerUsage>>, disks: &Disks) -> V
 /// A file system with all that is used of it.
 fn used_by_all(disk: &RuntimeDisk) -> (String, family::DiskUse) {
     let used = family::DiskUse {
-        used: u64::try_from(disk.disk.capacity.saturating_sub(disk.disk.available)).ok(),
+        used: disk.disk.used().0,
         disk: disk.disk,
         io: disk.io,
     };

@@ -72,7 +72,11 @@ fn node(name: &str, look: &Look, rest: Option<&Rest>) -> Map<String, Value> {
     let system = look.system.iter().map(|(name, group)| {
         let mut told = Blocks::at(look.at);
         told.text("name", name);
+        told.text("startTime", &group.started.unwrap_or(look.at).to_string());
         load(&mut told, &group.numbers, group.rate);
+        if rest.is_some() {
+            told.pressure_of_disks(&group.numbers);
+        }
         Value::Object(told.done())
     });
     let system: Vec<Value> = system.collect();
@@ -94,9 +98,7 @@ fn node(name: &str, look: &Look, rest: Option<&Rest>) -> Map<String, Value> {
     node.pressure_of_disks(&numbers);
     node.network(&look.interfaces);
     let disk = &rest.disks.node.disk;
-    let used = |all: i64, left: i64| u64::try_from(all.saturating_sub(left)).ok();
-    let used = (used(disk.capacity, disk.available), used(disk.inodes, disk.inodes_free));
-    node.disk("fs", Some(*disk), used);
+    node.disk("fs", Some(*disk), disk.used());
     if let Some(images) = &rest.disks.images {
         let layers = rest.disks.layers.as_ref().unwrap_or(images);
         let of = |disk: &RuntimeDisk| {

@@ -5,6 +5,7 @@ use super::{leaf, v1, v2};
 use crate::cgroup::{CgroupDriver, Cgroups};
 use crate::host::machine::Roots;
 use client::ordered::CollectOrdered;
+use jiff::Timestamp;
 use nix::fcntl::{AT_FDCWD, OFlag, openat};
 use nix::sys::stat::Mode;
 use std::collections::BTreeMap;
@@ -132,6 +133,13 @@ impl Reader {
         // 0 is a process of another PID namespace.
         let all = text.lines().filter_map(|line| line.parse().ok());
         Some(all.filter(|process| *process != 0).collect())
+    }
+
+    /// When the cgroup was made, as far as can be told: its directory is as old as the newest cgroup below it, its files as the first look.
+    pub(super) fn made(&self, path: &str) -> Option<Timestamp> {
+        let processes = self.trees.processes(path);
+        let times = [processes.parent()?, &processes].map(|path| std::fs::metadata(path).ok()?.modified().ok());
+        Timestamp::try_from(times.into_iter().flatten().min()?).ok()
     }
 
     /// A file below `/proc`.

@@ -17,14 +17,14 @@ use crate::pod::view::PodSnapshot;
 use crate::runtime::ContainerUsage;
 use crate::runtime::observed::{ContainerState, ObservedContainer};
 use client::ordered::CollectOrdered;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use nix::sys::socket::{self as sys, AddressFamily, SockFlag, SockType, UnixAddr, getsockopt, sockopt};
 use proto::api::qos::QosClass;
 use proto::cri as pb;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -40,6 +40,8 @@ pub struct Group {
     pub numbers: Numbers,
     /// CPU time, nanoseconds a second; nothing at a first look.
     pub rate: Option<u64>,
+    /// When it was made, or who is in it began; of those that belong to no pod.
+    pub started: Option<Timestamp>,
 }
 
 /// A pod that has something running or to release.
@@ -127,6 +129,8 @@ pub struct Sampler {
     /// The cgroup of the system's own processes, if they have one.
     misc: Option<String>,
     begun: Instant,
+    /// The same as others tell time, once somebody asked.
+    began: OnceLock<Timestamp>,
     work: FileWork,
     looks: Shared<Look>,
     told: Shared<Option<Vec<ContainerUsage>>>,
@@ -152,6 +156,7 @@ impl Sampler {
             socket,
             misc,
             begun: Instant::now(),
+            began: OnceLock::new(),
             work: FileWork::new(DEADLINE),
             looks: Shared::default(),
             told: Shared::default(),
@@ -170,8 +175,13 @@ impl Sampler {
 
     async fn anew(&self, parts: &Parts, depth: Depth) -> Look {
         let active: Vec<Arc<PodSnapshot>> = parts.pods.list().into_iter().filter(|pod| pod.active).collect();
+        let at = parts.clock.now();
+        let now = self.begun.elapsed();
+        let began = SignedDuration::try_from(now).and_then(|ran| at.checked_sub(ran));
+        let began = *self.began.get_or_init(|| began.unwrap_or(at));
         let job = Job {
             depth,
+            began,
             pods: active.clone(),
             trees: self.trees.clone(),
             naming: self.naming.clone(),
@@ -179,8 +189,6 @@ impl Sampler {
             socket: self.socket.clone(),
             misc: self.misc.clone(),
         };
-        let at = parts.clock.now();
-        let now = self.begun.elapsed();
         let looked = self.work.run("look", move || job.run(at)).await;
         let mut look = looked.unwrap_or_else(|error| {
             tracing::warn!(%error, "what pods use cannot be read");
@@ -293,6 +301,8 @@ fn nothing(at: Timestamp, depth: Depth) -> Look {
 /// One look's work on files.
 struct Job {
     depth: Depth,
+    /// When the kubelet began.
+    began: Timestamp,
     pods: Vec<Arc<PodSnapshot>>,
     trees: Option<Trees>,
     naming: CgroupNaming,
@@ -324,7 +334,7 @@ impl Job {
             let classes = [QosClass::Burstable, QosClass::BestEffort].map(|class| self.naming.qos(class));
             look.classes = classes
                 .into_iter()
-                .filter_map(|id| self.group(&mut reader, id))
+                .filter_map(|id| self.apart(&mut reader, id))
                 .collect();
         }
         look.system = self.system(&mut reader);
@@ -351,9 +361,16 @@ impl Job {
         let group = Group {
             id,
             numbers,
-            rate: None,
+            ..Group::default()
         };
         group.numbers.is_told().then_some(group)
+    }
+
+    /// A group that belongs to no pod.
+    fn apart(&self, reader: &mut Reader, id: String) -> Option<Group> {
+        let group = self.group(reader, id)?;
+        let started = reader.made(&group.id);
+        Some(Group { started, ..group })
     }
 
     fn system(&self, reader: &mut Reader) -> Vec<(&'static str, Group)> {
@@ -372,8 +389,13 @@ impl Job {
         let own = named
             .into_iter()
             .filter_map(|(name, id)| Some((name, id.filter(|id| id != "/")?)));
-        own.filter_map(|(name, id)| Some((name, self.group(reader, id)?)))
-            .collect()
+        let mut all: Vec<(&'static str, Group)> = own
+            .filter_map(|(name, id)| Some((name, self.apart(reader, id)?)))
+            .collect();
+        // Its cgroup may be older than the kubelet.
+        let kubelet = all.iter_mut().filter(|(name, _)| *name == "kubelet");
+        kubelet.for_each(|(_, group)| group.started = Some(self.began));
+        all
     }
 
     fn pod(&self, reader: &mut Reader, snapshot: &Arc<PodSnapshot>) -> PodLook {
@@ -391,7 +413,7 @@ impl Job {
             let mut group = Group {
                 id,
                 numbers,
-                rate: None,
+                ..Group::default()
             };
             if self.depth >= Depth::Summary {
                 inside = inside.or(self.count_tasks(reader, &mut group));
@@ -421,7 +443,7 @@ impl Job {
         Some(Group {
             id,
             numbers,
-            rate: None,
+            ..Group::default()
         })
     }
 

@@ -178,6 +178,7 @@ fn pods_sandboxes_and_containers_are_told_as_dashboards_know_them() {
         id: id.to_owned(),
         numbers: all(),
         rate: None,
+        started: Timestamp::from_second(9).ok(),
     };
     let pod = PodLook {
         snapshot: Arc::new(snapshot()),
@@ -217,6 +218,7 @@ fn pods_sandboxes_and_containers_are_told_as_dashboards_know_them() {
             ..RuntimeDisk::default()
         };
         disk.disk.capacity = 1 << 30;
+        disk.disk.free = 1 << 29;
         disk.io = Some(DiskIo {
             took_ms: (1500, 250),
             ..DiskIo::default()
@@ -248,6 +250,8 @@ fn pods_sandboxes_and_containers_are_told_as_dashboards_know_them() {
         format!(
             r#"container_blkio_device_usage_total{{container="main",device="/dev/sda",major="8",minor="0",operation="Write",id="/kubepods/podu-1/main-0",image="busybox",name="main-0",{of_pod}}} 22 0"#
         ),
+        r#"container_start_time_seconds{container="",id="/kubepods",image="",name="",namespace="",pod=""} 9"#.to_owned(),
+        r#"container_fs_usage_bytes{container="",device="/dev/sda",id="/",image="",name="",namespace="",pod=""} 536870912 0"#.to_owned(),
         r#"container_fs_write_seconds_total{container="",device="/dev/sda",id="/",image="",name="",namespace="",pod=""} 0.25 0"#.to_owned(),
         format!(
             r#"container_fs_io_cost_usage_seconds_total{{container="main",device="/dev/sda",id="/kubepods/podu-1/main-0",image="busybox",name="main-0",{of_pod}}} 1.5 0"#

@@ -9,7 +9,7 @@ use client::ordered::CollectOrdered;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-/// The interface a pod's network is known by.
+/// The interface a network is known by.
 const MAIN_INTERFACE: &str = "eth0";
 
 /// An object of blocks.
@@ -155,17 +155,17 @@ impl Blocks {
         }
     }
 
-    /// The network: its main interface, by name, and each of them.
+    /// The network: its main interface, whose name is empty where there is none of that name, as upstream's, and each of them.
     pub(super) fn network(&mut self, interfaces: &[Traffic]) {
-        let main = interfaces.iter().find(|interface| interface.name == MAIN_INTERFACE);
-        let Some(main) = main.or(interfaces.first()) else {
+        if interfaces.is_empty() {
             return;
-        };
+        }
         let block = |of: &Traffic| {
             json!({"name": of.name, "rxBytes": of.received.bytes, "rxErrors": of.received.errors,
                 "txBytes": of.sent.bytes, "txErrors": of.sent.errors})
         };
-        let mut network = block(main);
+        let main = interfaces.iter().find(|interface| interface.name == MAIN_INTERFACE);
+        let mut network = main.map_or_else(|| json!({"name": ""}), block);
         network["time"] = Value::from(self.time.as_str());
         network["interfaces"] = interfaces.iter().map(block).collect();
         self.put("network", network);

@@ -38,6 +38,7 @@ fn group(id: &str, scale: u64) -> Group {
         id: id.to_owned(),
         numbers,
         rate: Some(10 * scale),
+        started: Timestamp::from_second(-5).ok(),
     }
 }
 
@@ -104,6 +105,8 @@ fn look() -> Look {
 fn rest() -> Rest {
     let disk = Disk {
         capacity: 1000,
+        // A twentieth is root's.
+        free: 450,
         available: 400,
         inodes: 50,
         inodes_free: 20,
@@ -212,7 +215,7 @@ fn everything_of_the_node_is_told() {
         ),
         (&json!("eth0"), &json!(7), Some(2))
     );
-    assert_eq!(node["fs"]["usedBytes"], 600);
+    assert_eq!(node["fs"]["usedBytes"], 550, "what is kept for root is not used");
     assert_eq!(node["fs"]["inodesUsed"], 30);
     for disk in ["imageFs", "containerFs"] {
         let used = (
@@ -223,9 +226,26 @@ fn everything_of_the_node_is_told() {
     }
     let pods = &node["systemContainers"][0];
     assert_eq!(
-        (&pods["name"], &pods["memory"]["workingSetBytes"]),
-        (&json!("pods"), &json!(600))
+        (&pods["name"], &pods["startTime"], &pods["memory"]["workingSetBytes"]),
+        (&json!("pods"), &json!("1969-12-31T23:59:55Z"), &json!(600))
     );
+    assert_eq!(pods["io"]["psi"]["some"]["total"], 3);
+}
+
+/// Upstream's own test of nodes takes nothing else for a network whose main interface is unknown.
+#[test]
+fn a_network_without_the_interface_that_is_its_main_one_has_no_numbers_of_its_own() {
+    let (mut look, rest) = (look(), rest());
+    look.interfaces.retain(|interface| interface.name != "eth0");
+    let told = document("node-a", &look, &rest.told, Some(&rest));
+    let one = json!({"name": "cni0", "rxBytes": 5, "rxErrors": 1, "txBytes": 2, "txErrors": 1});
+    assert_eq!(
+        told["node"]["network"],
+        json!({"time": TIME, "name": "", "interfaces": [one]})
+    );
+    look.interfaces.clear();
+    let told = document("node-a", &look, &rest.told, Some(&rest));
+    assert_eq!(told["node"].get("network"), None);
 }
 
 #[test]

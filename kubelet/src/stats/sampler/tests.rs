@@ -128,6 +128,16 @@ async fn everything_that_is_there_is_looked_at_and_what_is_not_is_absent() {
             ("pods", "/kubepods")
         ]
     );
+    let started = |name: &str| look.system.iter().find(|(of, _)| *of == name)?.1.started;
+    assert_eq!(
+        started("kubelet"),
+        Some(Timestamp::UNIX_EPOCH),
+        "as long ago as it began"
+    );
+    let made = Timestamp::try_from(std::time::SystemTime::now()).expect("a time");
+    let made = started("pods").map(|at| made.duration_since(at).as_secs());
+    assert!(made.is_some_and(|ago| (0..3600).contains(&ago)), "{made:?}");
+    assert_eq!(look.pods[0].own.as_ref().and_then(|own| own.started), None);
     let classes: Vec<_> = look.classes.iter().map(|group| group.id.as_str()).collect();
     assert_eq!(classes, ["/kubepods/besteffort"]);
     let [pod] = &look.pods[..] else { panic!("one pod") };
