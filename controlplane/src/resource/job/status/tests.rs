@@ -135,7 +135,7 @@ fn what_contradicts_itself_is_refused() {
             "status.uncountedTerminatedPods.failed[1]: Invalid value: \"\": must not be empty",
             "status.active: Invalid value: 1: active>0 is invalid for finished job",
             "status.startTime: Required value: startTime is required for finished job",
-            "status.uncountedTerminatedPods: Invalid value: {\"succeeded\":[\"a\"],\"failed\":[\"a\",\"\"]}: uncountedTerminatedPods \
+            "status.uncountedTerminatedPods: Invalid value: {\"failed\":[\"a\",\"\"],\"succeeded\":[\"a\"]}: uncountedTerminatedPods \
              needs to be empty for finished job",
             "status.terminating: Invalid value: 2: terminating>0 is invalid for finished job",
             "status.ready: Invalid value: 3: cannot set more ready pods than active",
