@@ -156,14 +156,15 @@ struct Starter {
 }
 
 impl Starter {
-    fn environment(&self, name: &'static str) -> Environment {
-        let client = (self.context.client_for)(name);
+    fn environment(&self, controller: &'static str, account: &'static str) -> Environment {
+        let client = (self.context.client_for)(account);
+        let component = selection::component(controller, account);
         Environment {
-            recorder: Recorder::spawn(client.clone(), self.context.clock.clone(), name),
+            recorder: Recorder::spawn(client.clone(), self.context.clock.clone(), component),
             client,
             informers: self.context.informers.clone(),
             clock: self.context.clock.clone(),
-            metrics: self.context.metrics.queue(name),
+            metrics: self.context.metrics.queue(account),
             shutdown: self.context.shutdown.clone(),
         }
     }
@@ -247,7 +248,10 @@ impl Starter {
         self.start("node-lifecycle-controller", lifecycle);
         self.start(
             "taint-eviction-controller",
-            taint_eviction::TaintEviction { informers: of() },
+            taint_eviction::TaintEviction {
+                informers: of(),
+                leaving: Mutex::default(),
+            },
         );
     }
 
@@ -359,7 +363,7 @@ impl Starter {
             "{name} is missing among the controllers there are"
         );
         if self.context.selection.has(name) {
-            let environment = self.environment(account);
+            let environment = self.environment(name, account);
             self.set.spawn(run(environment));
         }
     }

@@ -31,6 +31,9 @@ use scale::Scales;
 /// How long an eviction may take until its pod is being deleted, and a pod may say that it will be disrupted and not be.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
+/// Pods and budgets that are compared at one look at a budget, to find those that several budgets select.
+const PAIRS: usize = 100_000;
+
 /// First and longest wait before a budget whose pods cannot be counted is tried again.
 const RETRY_FIRST: Duration = Duration::from_secs(5);
 const RETRY_MAX: Duration = Duration::from_secs(300);
@@ -62,6 +65,15 @@ fn selector(budget: &PodDisruptionBudget) -> Result<Selector, SelectorError> {
     Selector::from_optional(budget.spec.as_ref().and_then(|s| s.selector.as_ref()))
 }
 
+/// The first of the pods that one of these selects; of very many not all are compared.
+fn shared<'p>(pods: &'p [Arc<Pod>], selectors: &[Selector]) -> Option<&'p Arc<Pod>> {
+    let compared = PAIRS / selectors.len().max(1);
+    pods.iter().take(compared).find(|p| {
+        let labels = p.metadata.labels.as_ref();
+        selectors.iter().any(|s| s.matches_optional(labels))
+    })
+}
+
 impl Disruptions {
     fn pods(&self, budget: &PodDisruptionBudget) -> Result<Vec<Arc<Pod>>, SelectorError> {
         let selector = selector(budget)?;
@@ -83,7 +95,8 @@ impl Disruptions {
         Ok(known.map(|replicas| (owner.uid.clone(), replicas)))
     }
 
-    /// The first pod that another budget selects, too: an eviction refuses to choose. One is told of, as there may be thousands.
+    /// The first pod that another budget selects, too: an eviction refuses to choose. One is told of, as there may be thousands, and
+    /// where there are very many of both not all are compared.
     fn overlap(&self, budget: &PodDisruptionBudget, pods: &[Arc<Pod>]) -> Option<write::EventText> {
         let own = budget.name_any();
         let others = self
@@ -93,10 +106,7 @@ impl Disruptions {
         // The first by name tells.
         let others = others.iter().filter(|other| other.name_any() > own);
         let selectors: Vec<Selector> = others.filter_map(|other| selector(other).ok()).collect();
-        let shared = pods.iter().find(|p| {
-            let labels = p.metadata.labels.as_ref();
-            selectors.iter().any(|s| s.matches_optional(labels))
-        })?;
+        let shared = shared(pods, &selectors)?;
         let (namespace, name) = (shared.namespace().unwrap_or_default(), shared.name_any());
         let message =
             format!("Pod {namespace:?}/{name:?} matches multiple PodDisruptionBudgets.  Chose {own:?} arbitrarily.");
@@ -228,6 +238,7 @@ fn take_back(pod: &Pod, now: Timestamp) -> Write {
         "metadata": {"uid": pod.metadata.uid, "resourceVersion": pod.metadata.resource_version},
         "status": {"conditions": [{
             "type": "DisruptionTarget", "status": "False", "reason": null, "message": null, "lastTransitionTime": Time(now),
+            "observedGeneration": pod.metadata.generation,
         }]},
     });
     Write::new(

@@ -251,7 +251,8 @@ fn not_ready(pod: &Pod, now: Timestamp) -> Write {
         "status": {"conditions": [{"type": "Ready", "status": "False", "lastTransitionTime": Time(now)}]},
     });
     let verb = write::Verb::Patch(PatchKind::Strategic, "status", body);
-    Write::new(write::PODS, Key::of(pod), verb)
+    let told = write::event(&write::PODS, pod, "Warning", "NodeNotReady", "Node is not ready");
+    Write::new(write::PODS, Key::of(pod), verb).success(told)
 }
 
 /// Conditions and taints a node should have, given for how long it has been silent and whether it may be tainted NoExecute.

@@ -256,7 +256,7 @@ fn lost(pod: &Pod, message: &str, now: Timestamp) -> Write {
         "metadata": {"uid": pod.metadata.uid},
         "status": {"phase": "Failed", "conditions": [{
             "type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC",
-            "message": message, "lastTransitionTime": Time(now),
+            "message": message, "lastTransitionTime": Time(now), "observedGeneration": pod.metadata.generation,
         }]},
     });
     Write::new(

@@ -7,6 +7,9 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
+/// The longest delay: what is asked for may be longer than a clock can tell, and to look earlier does no harm.
+const DELAY_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
+
 struct State<K> {
     /// With the time they became ready.
     ready: VecDeque<(K, Instant)>,
@@ -92,12 +95,12 @@ impl<K: Clone + Ord> Queue<K> {
         }
     }
 
-    /// Adds the key after a delay; the earliest of several delays wins.
+    /// Adds the key after a delay, at most a year; the earliest of several delays wins.
     pub fn add_after(&self, key: K, delay: Duration) {
         if delay.is_zero() {
             return self.add(key);
         }
-        let at = Instant::now() + delay;
+        let at = Instant::now() + delay.min(DELAY_MAX);
         let mut state = self.lock();
         if let Some(&due) = state.due.get(&key) {
             if due.0 <= at {
@@ -196,5 +199,15 @@ mod tests {
         queue.done(&1);
         tokio::time::advance(Duration::from_secs(100)).await;
         assert_eq!(next(&queue).await, None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_delay_beyond_all_time_is_one() {
+        let queue = Queue::default();
+        queue.add_after(1, Duration::MAX);
+        queue.add_after(2, Duration::from_secs(i64::MAX.unsigned_abs()));
+        assert_eq!(next(&queue).await, None);
+        tokio::time::advance(DELAY_MAX).await;
+        assert_eq!((next(&queue).await, next(&queue).await), (Some(1), Some(2)));
     }
 }

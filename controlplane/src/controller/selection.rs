@@ -100,6 +100,20 @@ pub fn is_known(name: &str) -> bool {
     HERE.iter().any(|(known, _)| *known == name)
 }
 
+/// Who the events of a controller are from, by upstream's names: mostly its service account.
+pub fn component(controller: &str, account: &'static str) -> &'static str {
+    match controller {
+        "daemonset-controller" => "daemonset-controller",
+        "disruption-controller" => "controllermanager",
+        "endpointslice-controller" => "endpoint-slice-controller",
+        "endpointslice-mirroring-controller" => "endpoint-slice-mirroring-controller",
+        "node-ipam-controller" => "cidrAllocator",
+        "resourceclaim-controller" => "resource_claim",
+        "taint-eviction-controller" => "taint-eviction-controller",
+        _ => account,
+    }
+}
+
 fn canonical(names: &[Names], word: &str) -> Option<&'static str> {
     let found = names
         .iter()
@@ -201,6 +215,26 @@ mod tests {
             "\"\" is not in the list of known controllers",
         ];
         assert_eq!(mistakes, expected);
+    }
+
+    #[test]
+    fn events_are_from_whom_upstreams_are() {
+        let table = [
+            ("daemonset-controller", "daemon-set-controller", "daemonset-controller"),
+            ("node-lifecycle-controller", "node-controller", "node-controller"),
+            ("node-ipam-controller", "node-controller", "cidrAllocator"),
+            (
+                "taint-eviction-controller",
+                "node-controller",
+                "taint-eviction-controller",
+            ),
+            ("disruption-controller", "disruption-controller", "controllermanager"),
+            ("job-controller", "job-controller", "job-controller"),
+        ];
+        for (controller, account, from) in table {
+            assert!(is_known(controller), "{controller}");
+            assert_eq!(component(controller, account), from, "{controller}");
+        }
     }
 
     #[test]

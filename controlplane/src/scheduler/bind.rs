@@ -1,6 +1,7 @@
 //! What a cycle's decision becomes in the API: a binding, or a condition that says why not, evictions for the pod's sake, events.
 
 use super::extender::call::Caller;
+use super::plugin::Plugin;
 use super::plugin::default_preemption::Preemption;
 use super::pod::PodInfo;
 use super::recorder::{Note, Recorder};
@@ -81,13 +82,11 @@ impl Binder {
         let request = request.map_err(|e| other(e.to_string()))?;
         match timeout(DEADLINE, self.client.request::<Value>(request)).await {
             Ok(Ok(reply)) => Ok(reply),
-            Ok(Err(error)) => Err(Refusal {
-                code: match &error {
-                    kube::Error::Api(status) => status.code,
-                    _ => 0,
-                },
-                text: error.to_string(),
+            Ok(Err(kube::Error::Api(status))) => Err(Refusal {
+                code: status.code,
+                text: status.message.clone(),
             }),
+            Ok(Err(error)) => Err(other(error.to_string())),
             Err(_) => Err(other("deadline exceeded".into())),
         }
     }
@@ -124,7 +123,8 @@ impl Binder {
         let request = Request::post(format!("{}/binding", PODS.path(&pod.key)));
         let request = request.header(http::header::CONTENT_TYPE, "application/json");
         let sent = self.send(request.body(body.to_string().into_bytes())).await;
-        self.bound(pod, &node, sent.map(drop).map_err(|error| error.text))
+        let told = |error: Refusal| format!("running Bind plugin {:?}: {}", Plugin::DefaultBinder.name(), error.text);
+        self.bound(pod, &node, sent.map(drop).map_err(told))
     }
 
     /// Has an extender bind the pod to the node.
@@ -169,7 +169,10 @@ impl Binder {
         let conditions = pod.pod.status.as_ref().and_then(|s| s.conditions.as_ref());
         let old = condition::find(conditions, "PodScheduled");
         let same = |c: &k8s_openapi::api::core::v1::PodCondition| {
-            c.status == "False" && c.reason.as_deref() == Some(reason) && c.message.as_deref() == Some(&message)
+            c.status == "False"
+                && c.reason.as_deref() == Some(reason)
+                && c.message.as_deref() == Some(&message)
+                && c.observed_generation == pod.pod.metadata.generation
         };
         let nominated = match nomination {
             Nomination::Keep => pod.nominated(),
@@ -185,7 +188,7 @@ impl Binder {
         let since = since.map_or_else(|| self.clock.now(), |t| t.0);
         let mut status = json!({"conditions": [{
             "type": "PodScheduled", "status": "False", "reason": reason, "message": message,
-            "lastTransitionTime": time(since),
+            "lastTransitionTime": time(since), "observedGeneration": pod.pod.metadata.generation,
         }]});
         match nomination {
             Nomination::Keep => {}
@@ -253,7 +256,7 @@ impl Binder {
         let message = format!("{}: preempting to accommodate a higher priority pod", pod.scheduler());
         let condition = json!({
             "type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": message,
-            "lastTransitionTime": time(self.clock.now()),
+            "lastTransitionTime": time(self.clock.now()), "observedGeneration": victim.pod.metadata.generation,
         });
         self.patch_status(victim, json!({"conditions": [condition]})).await?;
         let options = json!({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": victim.uid}});
@@ -316,6 +319,65 @@ mod tests {
             Bound::Evicted { is_nominated, kept, .. } => (is_nominated, kept),
             _ => panic!("something else was done"),
         }
+    }
+
+    #[tokio::test]
+    async fn a_refused_binding_says_what_the_server_says() {
+        let binder = Binder::new(server(409, "victim"), Arc::new(client::SystemClock), BTreeMap::new());
+        match binder.bind(pod("victim", json!({})), "n".into()).await {
+            Bound::Failed { error, .. } => assert_eq!(error, "running Bind plugin \"DefaultBinder\": no"),
+            _ => panic!("it is bound"),
+        }
+    }
+
+    /// What a condition tells of the pod it is of: the generation that it was found for.
+    #[tokio::test]
+    async fn conditions_name_the_generation_they_were_found_for() {
+        let (send, mut sent) = tokio::sync::mpsc::unbounded_channel();
+        let service = tower::service_fn(move |request: Request<kube::client::Body>| {
+            let send = send.clone();
+            async move {
+                let body = request.into_body().collect_bytes().await.unwrap();
+                send.send(serde_json::from_slice::<Value>(&body).unwrap()).unwrap();
+                Ok::<_, std::convert::Infallible>(http::Response::new(kube::client::Body::from(b"{}".to_vec())))
+            }
+        });
+        let client = kube::Client::new(service, "default");
+        let binder = Binder::new(client, Arc::new(client::SystemClock), BTreeMap::new());
+        let of = |name: &str, generation: i64| {
+            let said = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "m",
+                "observedGeneration": 3, "lastTransitionTime": "2026-01-01T00:00:00Z"});
+            pod(
+                name,
+                json!({"metadata": {"generation": generation}, "status": {"conditions": [said]}}),
+            )
+        };
+        let preemption = Preemption {
+            node: "n".into(),
+            victims: vec![of("victim", 7)],
+            displaced: vec![],
+            violations: 0,
+        };
+        binder.evict(of("p", 3), "m".into(), preemption).await;
+        // It has been said of this generation, and not of the next.
+        binder
+            .refuse(of("p", 3), "Unschedulable", "m".into(), Nomination::Keep)
+            .await;
+        binder
+            .refuse(of("p", 4), "Unschedulable", "m".into(), Nomination::Keep)
+            .await;
+        let mut told = Vec::new();
+        while let Ok(body) = sent.try_recv() {
+            let condition = &body["status"]["conditions"][0];
+            if condition.is_object() {
+                told.push((condition["type"].clone(), condition["observedGeneration"].clone()));
+            }
+        }
+        let expected = [("PodScheduled", 3), ("DisruptionTarget", 7), ("PodScheduled", 4)];
+        assert_eq!(
+            told,
+            expected.map(|(kind, generation)| (json!(kind), json!(generation)))
+        );
     }
 
     #[tokio::test]

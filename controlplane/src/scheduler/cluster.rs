@@ -13,6 +13,7 @@ pub use nominated::Nominations;
 pub use room::Room;
 pub use topology::{Column, NO_DOMAIN, Topology};
 
+use super::plugin::node_declared_features::Features;
 use super::pod::{Amounts, PodInfo};
 use k8s_openapi::api::core::v1::{Node, Pod, Taint};
 use kube::ResourceExt;
@@ -38,6 +39,8 @@ pub struct NodeInfo {
     pub taints: Vec<Taint>,
     /// `spec.unschedulable`.
     pub unschedulable: bool,
+    /// What it says that it can.
+    pub features: Features,
     /// What it offers.
     pub allocatable: Amounts,
     /// How many pods it takes.
@@ -58,6 +61,8 @@ impl NodeInfo {
         self.taints = spec.and_then(|s| s.taints.clone()).unwrap_or_default();
         self.unschedulable = spec.and_then(|s| s.unschedulable).unwrap_or(false);
         let status = node.status.as_ref();
+        let declared = status.and_then(|s| s.declared_features.as_ref());
+        self.features = Features::named(declared.into_iter().flatten());
         let list = resources::parse_list(status.and_then(|s| s.allocatable.as_ref().or(s.capacity.as_ref())));
         self.max_pods = list.get("pods").map_or(0, |q| q.value());
         self.allocatable = Amounts::from_list(&list);
@@ -385,6 +390,7 @@ struct Description {
     labels: BTreeMap<String, String>,
     taints: Vec<Taint>,
     unschedulable: bool,
+    features: Features,
     allocatable: Amounts,
     max_pods: i64,
 }
@@ -395,6 +401,7 @@ impl NodeInfo {
             labels: self.labels.clone(),
             taints: self.taints.clone(),
             unschedulable: self.unschedulable,
+            features: self.features,
             allocatable: self.allocatable.clone(),
             max_pods: self.max_pods,
         }

@@ -24,6 +24,7 @@ pub mod default_preemption;
 pub mod image_locality;
 pub mod inter_pod_affinity;
 pub mod node_affinity;
+pub mod node_declared_features;
 pub mod node_name;
 pub mod node_ports;
 pub mod node_resources_balanced_allocation;
@@ -52,6 +53,7 @@ pub enum Plugin {
     NodeResourcesBalancedAllocation,
     ImageLocality,
     DefaultBinder,
+    NodeDeclaredFeatures,
 }
 
 /// A place in the life of a cycle where plugins are asked.
@@ -68,7 +70,7 @@ pub enum Point {
 
 impl Plugin {
     /// All there are, in upstream's order.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::SchedulingGates,
         Self::PrioritySort,
         Self::NodeUnschedulable,
@@ -83,6 +85,7 @@ impl Plugin {
         Self::NodeResourcesBalancedAllocation,
         Self::ImageLocality,
         Self::DefaultBinder,
+        Self::NodeDeclaredFeatures,
     ];
 
     /// Upstream's name.
@@ -102,6 +105,7 @@ impl Plugin {
             Self::NodeResourcesBalancedAllocation => "NodeResourcesBalancedAllocation",
             Self::ImageLocality => "ImageLocality",
             Self::DefaultBinder => "DefaultBinder",
+            Self::NodeDeclaredFeatures => "NodeDeclaredFeatures",
         }
     }
 
@@ -110,7 +114,7 @@ impl Plugin {
         match self {
             Self::SchedulingGates => &[Point::PreEnqueue],
             Self::PrioritySort => &[Point::QueueSort],
-            Self::NodeUnschedulable | Self::NodeName | Self::NodePorts => &[Point::Filter],
+            Self::NodeUnschedulable | Self::NodeName | Self::NodePorts | Self::NodeDeclaredFeatures => &[Point::Filter],
             Self::TaintToleration
             | Self::NodeAffinity
             | Self::NodeResourcesFit
@@ -265,6 +269,7 @@ impl<'c> State<'c> {
             let asks = match plugin {
                 Plugin::NodeName => !pod.node().is_empty(),
                 Plugin::NodePorts => !pod.ports.is_empty(),
+                Plugin::NodeDeclaredFeatures => !pod.features.is_empty(),
                 Plugin::NodeAffinity => {
                     state.names = node_affinity::names(pod)?;
                     node_affinity::filters(&profile.args, pod)
@@ -388,6 +393,7 @@ fn filter_locally(
         Plugin::NodeAffinity => node_affinity::filter(&profile.args, pod, node),
         Plugin::NodePorts => node_ports::filter(pod, room),
         Plugin::NodeResourcesFit => node_resources_fit::filter(&profile.args.fit, pod, node, room),
+        Plugin::NodeDeclaredFeatures => node_declared_features::filter(pod, node),
         _ => Ok(()),
     }
 }

@@ -1,6 +1,7 @@
 //! A pod as the scheduler sees it: everything a cycle asks for, computed once. Pure.
 
 use super::constraint;
+use super::plugin::node_declared_features::Features;
 use super::spread::SpreadConstraint;
 use super::term::PodTerms;
 use client::Key;
@@ -108,6 +109,8 @@ pub struct PodInfo {
     pub ports: Vec<HostPort>,
     /// Images of its containers and init containers, with tag.
     pub images: Vec<String>,
+    /// What it asks for that not every node can.
+    pub features: Features,
     /// What it demands that cannot be evaluated.
     pub unknown: Vec<&'static str>,
     /// What other pods' rules see of it.
@@ -208,6 +211,7 @@ impl PodInfo {
                 .filter_map(|c| c.image.as_deref())
                 .map(normal_image)
                 .collect(),
+            features: Features::of(spec),
             unknown: constraint::unknown(spec),
             kin: Arc::new(Kin::of(&pod)),
             terms: PodTerms::new(&pod),

@@ -100,7 +100,10 @@ fn bound(pod: &Value, binding: &Value, now: &str) -> Result<Value, ApiError> {
 }
 
 fn set_scheduled(pod: &mut Value, now: &str) {
-    let condition = json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": now});
+    let condition = json!({
+        "type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": now,
+        "observedGeneration": pod["metadata"]["generation"],
+    });
     if !pod["status"].is_object() {
         pod["status"] = json!({});
     }
@@ -128,12 +131,13 @@ mod tests {
 
     #[test]
     fn binding_sets_node_condition_and_annotations() {
-        let pod = json!({"metadata": {"name": "p"}, "spec": {}, "status": {"nominatedNodeName": "n0",
+        let pod = json!({"metadata": {"name": "p", "generation": 3}, "spec": {}, "status": {"nominatedNodeName": "n0",
             "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]}});
         let new = bound(&pod, &binding("n1"), "2026-01-01T00:00:00Z").unwrap();
         assert_eq!(new["spec"]["nodeName"], "n1");
         assert_eq!(new["metadata"]["annotations"], json!({"a": "b"}));
         assert_eq!(new["status"]["conditions"][0]["status"], "True");
+        assert_eq!(new["status"]["conditions"][0]["observedGeneration"], 3);
         assert!(new["status"]["conditions"][0]["reason"].is_null());
         assert!(new["status"]["nominatedNodeName"].is_null());
     }

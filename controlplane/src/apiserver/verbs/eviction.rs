@@ -296,6 +296,7 @@ fn disrupted(pod: &Value, now: &str) -> Value {
     let condition = json!({
         "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
         "message": "Eviction API: evicting", "lastProbeTime": null, "lastTransitionTime": now,
+        "observedGeneration": pod["metadata"]["generation"],
     });
     put_condition(&mut new, condition);
     new

@@ -375,3 +375,22 @@ fn a_budget_that_cannot_be_counted_is_tried_again_ever_later() {
     );
     assert_eq!(odd.0.unwrap().disruptions_allowed, Some(0));
 }
+
+#[test]
+fn where_there_are_very_many_pods_and_budgets_not_all_are_compared() {
+    let other = |app: String| {
+        Selector::from_optional(Some(
+            &serde_json::from_value(json!({"matchLabels": {"app": app}})).unwrap(),
+        ))
+        .unwrap()
+    };
+    let mut pods: Vec<Arc<Pod>> = (0..101).map(|i| pod(&format!("p{i}"), "", json!({}))).collect();
+    pods[99] = pod("last", "", json!({"metadata": {"labels": {"app": "b999"}}}));
+    pods[100] = pod("beyond", "", json!({"metadata": {"labels": {"app": "b0"}}}));
+    let all: Vec<Selector> = (0..1000).map(|i| other(format!("b{i}"))).collect();
+    let found = |selectors: &[Selector]| shared(&pods, selectors).map(|pod| pod.name_any());
+    assert_eq!(found(&all).as_deref(), Some("last"));
+    assert_eq!(found(&all[..999]), None);
+    assert_eq!(found(&all[..900]).as_deref(), Some("beyond"));
+    assert_eq!(found(&[]), None);
+}

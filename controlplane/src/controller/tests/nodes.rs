@@ -118,3 +118,46 @@ async fn a_partly_disrupted_zone_keeps_its_pods_until_few_enough_are_silent() {
     let messages: Vec<&Value> = removing.map(|e| &e["message"]).collect();
     assert_eq!(messages, ["Node s2 event: Removing Node s2 from Controller"]);
 }
+
+/// Taints as `kubectl taint` writes them: nobody says when they were added.
+#[tokio::test(start_paused = true)]
+async fn a_taint_ends_pods_when_they_have_stood_it_for_their_time() {
+    let world = World::start(1).await;
+    let pods = "/api/v1/namespaces/default/pods";
+    let tolerant = |name: &str, seconds: i64| {
+        let toleration =
+            json!({"key": "hard", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds});
+        json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": name},
+            "spec": {"nodeName": "n0", "containers": [{"name": "c", "image": "nginx"}], "tolerations": [toleration]}})
+    };
+    for (name, seconds) in [("short", 60), ("long", 600), ("for-ever", i64::MAX)] {
+        world.create(pods, tolerant(name, seconds)).await;
+    }
+    let taint = |taints: Value| json!({"spec": {"taints": taints}});
+    let node = "/api/v1/nodes/n0";
+    let hard = json!([{"key": "hard", "effect": "NoExecute"}]);
+    let tainted = tokio::time::Instant::now();
+    world.patch(node, taint(hard)).await;
+    world.until(&format!("{pods}/short"), Value::is_null).await;
+    let took = tainted.elapsed().as_secs();
+    assert!((60..63).contains(&took), "after {took} s");
+    // Who comes to a taint that is older than its time has its time all the same.
+    world.create(pods, tolerant("late", 50)).await;
+    tokio::time::sleep(Duration::from_secs(45)).await;
+    assert!(world.get(&format!("{pods}/late")).await.is_some());
+    world.until(&format!("{pods}/late"), Value::is_null).await;
+    world.patch(node, taint(json!([]))).await;
+    let cancelled = |events: &Value| {
+        let mut all = events["items"].as_array().into_iter().flatten();
+        all.any(|event| {
+            let from = (&event["reason"], &event["source"]["component"]);
+            from == (&json!("TaintManagerEviction"), &json!("taint-eviction-controller"))
+                && event["message"] == "Cancelling deletion of Pod default/long"
+        })
+    };
+    world.until("/api/v1/namespaces/default/events", cancelled).await;
+    tokio::time::sleep(Duration::from_secs(700)).await;
+    for name in ["long", "for-ever"] {
+        assert!(world.get(&format!("{pods}/{name}")).await.is_some(), "{name}");
+    }
+}

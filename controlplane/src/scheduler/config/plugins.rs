@@ -5,13 +5,12 @@ use crate::scheduler::profile::Profile;
 use serde::Deserialize;
 
 /// Upstream's plugins that nothing here stands for yet.
-const UNSUPPORTED: [&str; 6] = [
+const UNSUPPORTED: [&str; 5] = [
     "VolumeRestrictions",
     "NodeVolumeLimits",
     "VolumeBinding",
     "VolumeZone",
     "DynamicResources",
-    "NodeDeclaredFeatures",
 ];
 /// Those that run in every profile.
 const NEEDED: [Plugin; 3] = [Plugin::SchedulingGates, Plugin::PrioritySort, Plugin::DefaultBinder];

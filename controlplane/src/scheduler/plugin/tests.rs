@@ -217,3 +217,38 @@ fn what_the_configuration_ignores_or_adds() {
         ["node(s) didn't match scheduler-enforced node affinity"]
     );
 }
+
+#[test]
+fn what_a_pod_asks_of_kubelets_its_node_must_declare() {
+    let allocatable = json!({"cpu": "4", "memory": "8Gi", "pods": "110"});
+    let rules = json!([{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [1]}}]);
+    let restarts = |field: &str| json!({"spec": {field: [{"name": "c", "restartPolicyRules": rules}]}});
+    let own_users = json!({"spec": {"hostNetwork": true, "hostUsers": false}});
+    let restart = "RestartAllContainersOnContainerExits";
+    let users = "UserNamespacesHostNetworkSupport";
+    let table = [
+        (json!({}), vec![], true),
+        (restarts("containers"), vec![], false),
+        (
+            restarts("initContainers"),
+            vec![users, "GuaranteedQoSPodCPUResize"],
+            false,
+        ),
+        (
+            restarts("initContainers"),
+            vec!["GuaranteedQoSPodCPUResize", restart],
+            true,
+        ),
+        (own_users.clone(), vec![restart], false),
+        (own_users, vec![users], true),
+        (json!({"spec": {"hostNetwork": true}}), vec![], true),
+        (json!({"spec": {"hostUsers": false}}), vec![], true),
+    ];
+    for (pod, declared, fits) in table {
+        let cluster = cluster(allocatable.clone(), json!({"status": {"declaredFeatures": declared}}));
+        let found = filter(&info(pod.clone()), cluster.node("n").unwrap());
+        let reasons = found.map_err(|rejection| (rejection.reasons, rejection.resolvable));
+        let refused = (vec!["node(s) didn't match Pod's required features".into()], false);
+        assert_eq!(reasons, if fits { Ok(()) } else { Err(refused) }, "{pod}");
+    }
+}
