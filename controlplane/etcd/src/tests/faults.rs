@@ -265,12 +265,13 @@ async fn two_of_three_serve_and_a_compaction_leaves_readers_no_gap() {
     let mut cluster = Cluster::start(3);
     let etcd = open(&cluster).await;
     let base = etcd.current_revision().await.unwrap();
-    let leader = cluster.leader().await;
-    cluster.wipe((leader + 1) % 3);
+    // Before: a creation whose connection breaks is not sent again.
     let mut at = etcd
         .put("/registry/a", Bytes::from_static(b"0"), Expect::Absent)
         .await
         .unwrap();
+    let leader = cluster.leader().await;
+    cluster.wipe((leader + 1) % 3);
     // A reader that does not read meanwhile.
     let mut steps = etcd.follow(base).await.unwrap();
     let large = Bytes::from(vec![b' '; 256 << 10]);
