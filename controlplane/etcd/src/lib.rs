@@ -34,6 +34,7 @@ pub use testing::binary;
 use async_trait::async_trait;
 use bytes::Bytes;
 use fence::Fence;
+use futures::Stream;
 use keys::Keys;
 use lifetimes::Lifetimes;
 use pages::Pages;
@@ -41,10 +42,13 @@ use proto::etcd::{KeyValue, RangeRequest};
 use rpc::Rpc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 use store::{Expect, Record, Replaced, Revision, Steps, Store, StoreError};
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
+/// How often etcd is asked how large it is (upstream's default).
+pub const LOOK_AT_SIZE: Duration = Duration::from_secs(30);
 /// How often a range begins anew whose revision is compacted while it is read.
 const RANGE_TRIES: usize = 3;
 
@@ -116,6 +120,21 @@ impl Etcd {
     /// was opened, of a form this binary does not read, or of another history than what was read before.
     pub fn over(&self) -> impl Future<Output = String> + Send + use<> {
         self.rpc.over.reason()
+    }
+
+    /// Tells at once and then every [`LOOK_AT_SIZE`] how large etcd's database is, in bytes, as a member has it that answers.
+    pub fn sizes(&self) -> impl Stream<Item = u64> + Send + use<> {
+        let rpc = Arc::clone(&self.rpc);
+        futures::stream::unfold((rpc, Duration::ZERO), |(rpc, mut pause)| async move {
+            loop {
+                tokio::time::sleep(pause).await;
+                pause = LOOK_AT_SIZE;
+                match rpc.size().await {
+                    Ok(size) => return Some((size, (rpc, pause))),
+                    Err(error) => tracing::debug!(%error, "etcd does not say how large it is"),
+                }
+            }
+        })
     }
 
     async fn pages(&self, prefix: &str) -> Result<(Revision, Vec<Record>), StoreError> {

@@ -12,8 +12,11 @@ use crate::over::Over;
 use crate::verdict::{self, Verdict};
 use proto::etcd::kv_client::KvClient;
 use proto::etcd::lease_client::LeaseClient;
+use proto::etcd::maintenance_client::MaintenanceClient;
 use proto::etcd::watch_client::WatchClient;
-use proto::etcd::{CompactionRequest, RangeRequest, RangeResponse, ResponseHeader, TxnRequest, TxnResponse};
+use proto::etcd::{
+    CompactionRequest, RangeRequest, RangeResponse, ResponseHeader, StatusRequest, TxnRequest, TxnResponse,
+};
 use std::sync::Arc;
 use std::time::Duration;
 use store::{Revision, StoreError};
@@ -186,6 +189,14 @@ impl Rpc {
     {
         let end = Instant::now() + self.deadlines.request;
         self.repeated(end, |channel| once(LeaseClient::new(channel))).await
+    }
+
+    /// How large a member's database is, in bytes: of the one whose turn it is.
+    pub(crate) async fn size(&self) -> Result<u64, StoreError> {
+        let end = Instant::now() + self.deadlines.request;
+        let once = |channel| async move { MaintenanceClient::new(channel).status(StatusRequest {}).await };
+        let status = self.repeated(end, once).await?.into_inner();
+        Ok(u64::try_from(status.db_size).unwrap_or_default())
     }
 
     /// A client for watches at the member whose turn it is, and that member's number.

@@ -156,6 +156,8 @@ async fn a_full_database_is_told_in_etcds_words_and_can_be_read() {
     assert_eq!(refused.to_string(), "etcdserver: mvcc: database space exceeded");
     let (_, records) = etcd.range("/registry/a/").await.unwrap();
     assert!(!records.is_empty());
+    let size = etcd.sizes().boxed().next().await;
+    assert!(size.is_some_and(|size| size > 2 << 20), "{size:?}");
     // Whoever is started now reads, too.
     let late = open(&cluster).await;
     late.note_form().await.unwrap();

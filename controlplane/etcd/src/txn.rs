@@ -41,12 +41,7 @@ impl Etcd {
             return Err(StoreError::ReadOnly(over.to_string()));
         }
         let theirs = &self.keys.theirs(key)[..];
-        let mut others: Vec<(Vec<u8>, i64)> = unchanged
-            .iter()
-            .map(|(other, revision)| (self.keys.theirs(other), self.keys.theirs_at(*revision)))
-            .collect();
-        // Nothing is written where a mark says so: it has not been written. Nor by who does not know what is there.
-        others.extend([(self.keys.mark(), 0), (self.keys.form(), self.fence.noted())]);
+        let mut others = self.conditions(unchanged);
         let expected = match expect {
             // No key has been written at revision 0.
             Expect::Absent => 0,
@@ -120,19 +115,37 @@ impl Etcd {
                 Err(failed) => failed,
             };
             is_unsure |= failed.verdict == Verdict::Unsure;
-            if failed.verdict == Verdict::NoLease && lease != 0 {
-                // It ended while this process, or its machine, stood still.
-                self.lifetimes.is_gone(key, lease).await;
-                let next = self.lease(key, write).await;
-                lease = next.map_err(|error| if is_unsure { unknown(&error.to_string()) } else { error })?;
-                if !self.rpc.is_over(end) {
-                    continue;
-                }
+            if failed.verdict == Verdict::NoLease && !self.rpc.is_over(end) {
+                lease = self.other_lease((key, lease), write, is_unsure).await?;
+                continue;
             }
             if let Some(error) = ending(&failed, is_unsure, self.rpc.is_over(end)) {
                 return Err(error);
             }
         }
+    }
+
+    /// What has to be so beside the key: other keys are of these revisions, and then the two notes are as they were.
+    fn conditions(&self, unchanged: &[(String, Revision)]) -> Vec<(Vec<u8>, i64)> {
+        let others = unchanged
+            .iter()
+            .map(|(other, revision)| (self.keys.theirs(other), self.keys.theirs_at(*revision)));
+        // Nothing is written where a mark says so: it has not been written. Nor by who does not know what is there.
+        others
+            .chain([(self.keys.mark(), 0), (self.keys.form(), self.fence.noted())])
+            .collect()
+    }
+
+    /// Another lease in the place of one that ended while this process, or its machine, stood still.
+    async fn other_lease(
+        &self,
+        (key, gone): (&str, i64),
+        write: Write<'_>,
+        is_unsure: bool,
+    ) -> Result<i64, StoreError> {
+        self.lifetimes.is_gone(key, gone).await;
+        let next = self.lease(key, write).await;
+        next.map_err(|error| if is_unsure { unknown(&error.to_string()) } else { error })
     }
 
     /// What a write is done with so that it goes by itself; 0 if it is to stay.
