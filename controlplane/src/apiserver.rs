@@ -13,7 +13,7 @@ mod deadline;
 mod definitions;
 pub mod discovery;
 mod drain;
-mod expiry;
+pub(crate) mod expiry;
 mod flow;
 pub mod gate;
 pub mod handler_chain;

@@ -9,7 +9,7 @@ pub mod addresses;
 pub mod flow_control;
 pub mod identity;
 pub mod legacy_tokens;
-mod live;
+pub(crate) mod live;
 mod objects;
 pub mod policy;
 pub mod ports;
@@ -106,11 +106,16 @@ pub async fn run(server: &ApiServer, facts: &Facts) -> Result<(), BootstrapError
         tracing::warn!(%error, "what says which node ports are taken is not as it should be, retrying");
     }
     let live = match Live::of(server, facts) {
-        Some(mut live) => live.look().await.map_err(BootstrapError::Store)?,
-        None => BTreeSet::from([facts.advertise]),
+        Some(mut live) => live.look().await,
+        None => Ok(BTreeSet::from([facts.advertise])),
     };
-    // Its address may be somebody else's, which must not keep the server from starting: whoever can mend that needs it.
-    if let Err(error) = ensure(server, &client, &objects::kubernetes_service(facts, &live)).await {
+    // An etcd without space takes no record of this server, and the Service's address may be somebody else's; neither must keep the server
+    // from starting: whoever can mend that needs it. Both are looked after as long as it runs.
+    let kept = match live {
+        Ok(live) => ensure(server, &client, &objects::kubernetes_service(facts, &live)).await,
+        Err(error) => Err(BootstrapError::Store(error)),
+    };
+    if let Err(error) = kept {
         tracing::warn!(
             error = detailed(&error),
             "the Service kubernetes is not as it should be"

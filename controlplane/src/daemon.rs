@@ -140,11 +140,16 @@ impl Daemon {
             snapshots,
             metrics,
             over,
+            sizes,
         } = stores::open(config).await?;
         let address = config.listen();
         let listener = TcpListener::bind(address).await;
         let listener = listener.map_err(|source| DaemonError::Listen { address, source })?;
         let mut daemon = Self::assemble(config, host, store, Some(listener)).await?;
+        if let Some((sizes, metrics)) = sizes.zip(metrics.clone()) {
+            let shutdown = daemon.shutdown.clone();
+            daemon.tasks.spawn(stores::follow_sizes(sizes, metrics, shutdown));
+        }
         if let Some(metrics) = metrics {
             let register = move |registry: &mut Registry| metrics.register(registry);
             daemon.server.metrics().add(Box::new(register));

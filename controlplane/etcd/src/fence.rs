@@ -6,11 +6,12 @@
 
 use crate::form::Note;
 use crate::keys::Keys;
+use crate::over::Over;
 use proto::etcd::KeyValue;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use store::StoreError;
 use store::form::{PRESENT, judge};
-use tokio::sync::watch;
 
 /// What a note means for a server that was there before it.
 #[derive(Debug, PartialEq, Eq)]
@@ -38,18 +39,17 @@ pub(crate) struct Fence {
     prefix: String,
     /// Etcd's revision of the last write of the note that has been judged; 0: there is none.
     noted: AtomicI64,
-    /// Why nothing is answered any more.
-    over: watch::Sender<Option<String>>,
+    over: Arc<Over>,
 }
 
 impl Fence {
     /// Of keys that were read together with a note of this revision of etcd's.
-    pub(crate) fn new(keys: Keys, prefix: &str, noted: i64) -> Self {
+    pub(crate) fn new(keys: Keys, prefix: &str, noted: i64, over: Arc<Over>) -> Self {
         Self {
             keys,
             prefix: prefix.to_owned(),
             noted: AtomicI64::new(noted),
-            over: watch::Sender::new(None),
+            over,
         }
     }
 
@@ -71,7 +71,7 @@ impl Fence {
             }
             Meaning::Newer(why) => Err(StoreError::ReadOnly(why)),
             Meaning::Other(why) => {
-                self.end(&why);
+                self.over.end(&why);
                 Err(StoreError::ReadOnly(why))
             }
         }
@@ -83,7 +83,7 @@ impl Fence {
     /// As [`Fence::check`]: what was read with it is not what it was.
     pub(crate) fn look(&self, found: Found<'_>) -> Result<(), StoreError> {
         if let Meaning::Other(why) = self.meaning(found) {
-            self.end(&why);
+            self.over.end(&why);
         }
         self.check()
     }
@@ -91,34 +91,7 @@ impl Fence {
     /// # Errors
     /// `Unusable`: nothing is answered any more.
     pub(crate) fn check(&self) -> Result<(), StoreError> {
-        match &*self.over.borrow() {
-            None => Ok(()),
-            Some(why) => Err(StoreError::Unusable(why.clone())),
-        }
-    }
-
-    /// Waits until nothing is answered any more, and tells why.
-    pub(crate) fn over(&self) -> impl Future<Output = String> + Send + use<> {
-        let mut over = self.over.subscribe();
-        async move {
-            let why = over.wait_for(Option::is_some).await.ok().and_then(|why| why.clone());
-            match why {
-                Some(why) => why,
-                // The store is gone, and nobody is told anything.
-                None => std::future::pending().await,
-            }
-        }
-    }
-
-    fn end(&self, why: &str) {
-        self.over.send_if_modified(|over| {
-            let is_first = over.is_none();
-            if is_first {
-                tracing::error!(why, "nothing is read or written any more");
-                *over = Some(why.to_owned());
-            }
-            is_first
-        });
+        self.over.check()
     }
 
     fn meaning(&self, found: Found<'_>) -> Meaning {
@@ -164,7 +137,12 @@ mod tests {
     }
 
     fn fence() -> Fence {
-        Fence::new(Keys::under("/registry").noted(100, 7), "/registry", 3)
+        Fence::new(
+            Keys::under("/registry").noted(100, 7),
+            "/registry",
+            3,
+            Arc::new(Over::new()),
+        )
     }
 
     #[tokio::test]
@@ -188,7 +166,7 @@ mod tests {
         fence.check().unwrap();
         // And one that this one cannot.
         assert!(fence.look(seen(&noted(next, next, own, 13))).is_err());
-        let over = fence.over().await;
+        let over = fence.over.reason().await;
         assert!(over.contains(&format!("know format {next}")), "{over}");
         assert!(fence.look(seen(&noted(ours, ours, own, 14))).is_err(), "for good");
     }
@@ -208,7 +186,7 @@ mod tests {
             );
             assert!(fence.check().is_err() && fence.noted() == 3, "{other:?}");
         }
-        let never_moved = Fence::new(Keys::under("/registry"), "/registry", 3);
+        let never_moved = Fence::new(Keys::under("/registry"), "/registry", 3, Arc::new(Over::new()));
         never_moved.take(None).unwrap();
         assert_eq!(never_moved.noted(), 0, "somebody has removed what says nothing");
     }

@@ -83,14 +83,20 @@ pub(crate) async fn read(rpc: &Rpc, keys: Keys, prefix: &str) -> Result<(Keys, i
     Ok((keys.noted(note.shift, note.origin), found.mod_revision))
 }
 
-/// Notes the form this binary writes, unless one is noted.
-pub(crate) async fn note(rpc: &Rpc, keys: &Keys) -> Result<(), StoreError> {
+/// Notes the form this binary writes, unless one is noted; gives the note that is there.
+pub(crate) async fn note(rpc: &Rpc, keys: &Keys) -> Result<Option<KeyValue>, StoreError> {
+    let noted = found(rpc, keys).await?;
+    if noted.is_some() {
+        // An etcd without space refuses whatever might write, also what would not: its data can be read all the same.
+        return Ok(noted);
+    }
     let request = TxnRequest {
         compare: vec![equal(keys.form(), 0)],
         success: vec![put(keys.form(), Note::default().bytes(), 0)],
         failure: Vec::new(),
     };
-    rpc.txn(request).await.map(drop)
+    rpc.txn(request).await?;
+    found(rpc, keys).await
 }
 
 #[cfg(test)]

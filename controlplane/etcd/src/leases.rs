@@ -8,6 +8,16 @@ use store::StoreError;
 use tokio::task::JoinHandle;
 use tonic::{Response, Status};
 
+/// A new lease, over so long after it was made unless somebody keeps it alive; tells its number. One whose answer is lost ends by itself.
+pub(crate) async fn grant(rpc: &Rpc, lifetime: Duration) -> Result<i64, StoreError> {
+    let ttl = lifetime.as_secs() as i64;
+    let granted = rpc.lease(|mut client| async move {
+        let granted = client.lease_grant(LeaseGrantRequest { ttl, id: 0 });
+        granted.await.map(Response::into_inner)
+    });
+    Ok(granted.await?.id)
+}
+
 /// A lease that is kept alive as long as the value lives.
 pub(crate) struct Lease {
     rpc: Arc<Rpc>,
@@ -18,12 +28,7 @@ pub(crate) struct Lease {
 impl Lease {
     /// A new one, over so long after it was kept alive last.
     pub(crate) async fn grant(rpc: &Arc<Rpc>, lifetime: Duration) -> Result<Self, StoreError> {
-        let ttl = lifetime.as_secs() as i64;
-        let granted = rpc.lease(|mut client| async move {
-            let granted = client.lease_grant(LeaseGrantRequest { ttl, id: 0 });
-            granted.await.map(Response::into_inner)
-        });
-        let id = granted.await?.id;
+        let id = grant(rpc, lifetime).await?;
         Ok(Self {
             rpc: Arc::clone(rpc),
             id,

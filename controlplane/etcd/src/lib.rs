@@ -8,11 +8,15 @@ mod compactor;
 mod connect;
 mod fence;
 mod form;
+mod history;
 mod keys;
 mod leases;
+mod lifetimes;
 mod members;
 pub mod moving;
 mod options;
+mod over;
+mod pages;
 mod rpc;
 mod settle;
 #[allow(clippy::unwrap_used, reason = "for tests: what fails ends them")]
@@ -22,6 +26,7 @@ mod txn;
 mod verdict;
 mod watching;
 
+pub use lifetimes::Lifetime;
 pub use options::{Deadlines, OpenError, Options, TlsFiles};
 #[cfg(any(test, feature = "test-util"))]
 pub use testing::binary;
@@ -29,17 +34,21 @@ pub use testing::binary;
 use async_trait::async_trait;
 use bytes::Bytes;
 use fence::Fence;
+use futures::Stream;
 use keys::Keys;
+use lifetimes::Lifetimes;
+use pages::Pages;
 use proto::etcd::{KeyValue, RangeRequest};
 use rpc::Rpc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 use store::{Expect, Record, Replaced, Revision, Steps, Store, StoreError};
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
-/// Records of one page of a range.
-const PAGE: i64 = 1000;
+/// How often etcd is asked how large it is (upstream's default).
+pub const LOOK_AT_SIZE: Duration = Duration::from_secs(30);
 /// How often a range begins anew whose revision is compacted while it is read.
 const RANGE_TRIES: usize = 3;
 
@@ -48,6 +57,7 @@ pub struct Etcd {
     rpc: Arc<Rpc>,
     keys: Keys,
     fence: Arc<Fence>,
+    lifetimes: Lifetimes,
     /// Questions for the revision so far, and the last answer with the number of questions it is for.
     asked: AtomicU64,
     answered: Mutex<(u64, Result<Revision, StoreError>)>,
@@ -80,13 +90,21 @@ impl Etcd {
         let interval = options.compaction_interval;
         let compactor = interval.map(|interval| tokio::spawn(compactor::run(Arc::clone(&rpc), interval)));
         Ok(Self {
+            fence: Arc::new(Fence::new(keys.clone(), &options.prefix, noted, Arc::clone(&rpc.over))),
             rpc,
-            fence: Arc::new(Fence::new(keys.clone(), &options.prefix, noted)),
             keys,
+            lifetimes: Lifetimes::default(),
             asked: AtomicU64::new(0),
             answered: Mutex::new((0, Err(StoreError::Closed))),
             compactor,
         })
+    }
+
+    /// The same store, whose values of these lifetimes go by themselves.
+    #[must_use]
+    pub fn with_lifetimes(mut self, lifetimes: &[Lifetime]) -> Self {
+        self.lifetimes = Lifetimes::of(lifetimes);
+        self
     }
 
     /// Notes in etcd which form of values is written from now on, unless that is noted already; for who is about to write.
@@ -94,24 +112,36 @@ impl Etcd {
     /// # Errors
     /// As of any write.
     pub async fn note_form(&self) -> Result<(), StoreError> {
-        form::note(&self.rpc, &self.keys).await?;
-        let found = form::found(&self.rpc, &self.keys).await?;
-        self.fence.take(fence::found(found.as_ref()))
+        let noted = form::note(&self.rpc, &self.keys).await?;
+        self.fence.take(fence::found(noted.as_ref()))
     }
 
     /// Ends when nothing is read or written here any more, with the reason: what is under the prefix is not what it was when the store
-    /// was opened, or of a form this binary does not read.
+    /// was opened, of a form this binary does not read, or of another history than what was read before.
     pub fn over(&self) -> impl Future<Output = String> + Send + use<> {
-        self.fence.over()
+        self.rpc.over.reason()
+    }
+
+    /// Tells at once and then every [`LOOK_AT_SIZE`] how large etcd's database is, in bytes, as a member has it that answers.
+    pub fn sizes(&self) -> impl Stream<Item = u64> + Send + use<> {
+        let rpc = Arc::clone(&self.rpc);
+        futures::stream::unfold((rpc, Duration::ZERO), |(rpc, mut pause)| async move {
+            loop {
+                tokio::time::sleep(pause).await;
+                pause = LOOK_AT_SIZE;
+                match rpc.size().await {
+                    Ok(size) => return Some((size, (rpc, pause))),
+                    Err(error) => tracing::debug!(%error, "etcd does not say how large it is"),
+                }
+            }
+        })
     }
 
     async fn pages(&self, prefix: &str) -> Result<(Revision, Vec<Record>), StoreError> {
-        let range = self.keys.range_of(prefix);
-        let (mut next, mut records) = (Some(range.0), Vec::new());
-        let mut revision = 0;
-        while let Some(from) = next {
-            let page = page(&self.rpc, &self.keys, (from, range.1.clone()), revision).await?;
-            (revision, next) = (page.revision, page.next);
+        let mut pages = Pages::of_one_revision(self.keys.range_of(prefix));
+        let (mut revision, mut records) = (0, Vec::new());
+        while let Some(page) = pages.next(&self.rpc, &self.keys).await? {
+            revision = page.revision;
             records.extend(page.records);
         }
         if prefix.is_empty() {
@@ -122,39 +152,6 @@ impl Etcd {
         self.fence.check()?;
         Ok((self.keys.ours_at(revision), records))
     }
-}
-
-/// A part of a range.
-struct Page {
-    /// Of all the pages; etcd's.
-    revision: i64,
-    records: Vec<Record>,
-    /// How many of them go by themselves.
-    leased: u64,
-    /// Where the next one begins; `None` if this is the last.
-    next: Option<Vec<u8>>,
-}
-
-/// The first records of a range at a revision of etcd's, the newest if it is zero.
-async fn page(rpc: &Rpc, keys: &Keys, range: (Vec<u8>, Vec<u8>), revision: i64) -> Result<Page, StoreError> {
-    let request = RangeRequest {
-        key: range.0,
-        range_end: range.1,
-        limit: PAGE,
-        revision,
-        ..RangeRequest::default()
-    };
-    let page = rpc.range(request).await?;
-    let next = page.kvs.last().filter(|_| page.more);
-    Ok(Page {
-        revision: match revision {
-            0 => page.header.map_or(0, |header| header.revision),
-            _ => revision,
-        },
-        next: next.map(|last| [&last.key, &b"\0"[..]].concat()),
-        leased: page.kvs.iter().filter(|kv| kv.lease != 0).count() as u64,
-        records: page.kvs.into_iter().filter_map(|kv| record(keys, kv)).collect(),
-    })
 }
 
 fn no_answer(error: StoreError) -> OpenError {

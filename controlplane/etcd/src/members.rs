@@ -1,4 +1,5 @@
 //! Which member of the cluster is asked: the one that answered last, and after a failure the next, with a pause for those that fail.
+//! One that answers late is left for the next, too, but asked again whenever the others are no better.
 //!
 //! Owns what is known of each member's health; pure but for the clock it is given.
 
@@ -9,6 +10,9 @@ use tokio::time::Instant;
 /// Pause after a failure: the first, and the longest.
 const REST: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
+/// Who takes so long for an answer is slow: what is asked takes milliseconds, a disk's or an election's bad moment apart.
+const SLOW: Duration = Duration::from_secs(1);
+
 /// The health of the members, by their number.
 pub(crate) struct Members {
     state: Mutex<State>,
@@ -18,6 +22,8 @@ struct State {
     preferred: usize,
     /// Until when each is not asked, and its last pause.
     resting: Vec<Option<(Instant, Duration)>>,
+    /// Whether its last answer was late.
+    is_slow: Vec<bool>,
 }
 
 impl Members {
@@ -26,6 +32,7 @@ impl Members {
         let state = State {
             preferred: 0,
             resting: vec![None; count],
+            is_slow: vec![false; count],
         };
         Self {
             state: Mutex::new(state),
@@ -47,11 +54,23 @@ impl Members {
         (chosen, free(chosen))
     }
 
-    /// It answered, whatever it said.
-    pub(crate) fn answered(&self, member: usize) {
+    /// It answered so long after it was asked, whatever it said.
+    pub(crate) fn answered(&self, member: usize, took: Duration) {
         let mut state = self.state();
-        state.preferred = member;
         state.resting[member] = None;
+        state.is_slow[member] = took >= SLOW;
+        if took < SLOW {
+            state.preferred = member;
+        } else if state.preferred == member {
+            // Where all are slow each has a turn: none of them is to blame, or nobody knows who is.
+            state.preferred = (member + 1) % state.resting.len();
+        }
+    }
+
+    /// Whether a member is slow, and another is asked for that.
+    pub(crate) fn is_left(&self, member: usize) -> bool {
+        let state = self.state();
+        state.is_slow[member] && !state.is_slow[state.preferred]
     }
 
     /// It did not answer, or cannot serve.
@@ -80,7 +99,7 @@ mod tests {
         assert_eq!(members.choose(start), (0, start));
         members.failed(0, start);
         assert_eq!(members.choose(start), (1, start));
-        members.answered(1);
+        members.answered(1, Duration::ZERO);
         assert_eq!(
             members.choose(start + REST.1),
             (1, start + REST.1),
@@ -108,7 +127,30 @@ mod tests {
         let last = free();
         members.failed(0, last);
         assert_eq!(free(), last + REST.1, "no pause is longer");
-        members.answered(0);
+        members.answered(0, Duration::ZERO);
         assert_eq!(members.choose(start), (0, start));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_answers_late_is_left_for_who_does_not() {
+        let members = Members::new(3);
+        let now = Instant::now();
+        members.answered(0, SLOW - Duration::from_millis(1));
+        assert!(members.choose(now) == (0, now) && !members.is_left(0));
+        members.answered(0, SLOW);
+        assert_eq!(members.choose(now), (1, now), "and nobody waits for it");
+        assert!(members.is_left(0) && !members.is_left(1));
+        // Asked before, and answered by then: it is no better for that.
+        members.answered(0, SLOW * 3);
+        assert_eq!(members.choose(now), (1, now));
+        members.answered(1, SLOW);
+        members.answered(2, SLOW);
+        assert_eq!(members.choose(now), (0, now), "all are slow: each has a turn");
+        assert!((0..3).all(|member| !members.is_left(member)), "and none is better");
+        members.answered(0, Duration::ZERO);
+        assert!(!members.is_left(0) && members.is_left(1) && members.is_left(2));
+        let alone = Members::new(1);
+        alone.answered(0, SLOW);
+        assert!(alone.choose(now) == (0, now) && !alone.is_left(0));
     }
 }

@@ -9,13 +9,14 @@
 //! What is asked of etcd may be done minutes after nobody waits for it any more. So nothing is asked for that could be done later than
 //! meant: each step depends on the revision that the step before it has made, and nothing is removed where no mark was found.
 
+use crate::form;
 use crate::form::Note;
 use crate::keys::Keys;
 use crate::leases::Lease;
 use crate::options::{OpenError, Options};
+use crate::pages::{Pages, RECORDS};
 use crate::rpc::Rpc;
 use crate::txn::{delete, equal, none_in, present, put, read};
-use crate::{PAGE, Page, form, page};
 use bytes::Bytes;
 use proto::etcd::{Compare, KeyValue, RangeRequest, RequestOp, TxnRequest, TxnResponse};
 use std::sync::Arc;
@@ -340,7 +341,7 @@ impl Side {
                 let request = RangeRequest {
                     key,
                     range_end: range_end.clone(),
-                    limit: PAGE,
+                    limit: RECORDS.1,
                     keys_only: true,
                     ..RangeRequest::default()
                 };
@@ -384,13 +385,11 @@ impl Side {
     {
         let (mut first, mut leased) = (None, 0);
         for (from, end) in self.keys.objects() {
-            let mut next = Some(from);
-            while let Some(from) = next {
-                let page: Page = page(&self.rpc, &self.keys, (from, end.clone()), 0).await?;
+            let mut pages = Pages::each_as_it_is((from, end));
+            while let Some(page) = pages.next(&self.rpc, &self.keys).await? {
                 first.get_or_insert(page.revision);
                 leased += page.leased;
                 take(page.records).await?;
-                next = page.next;
             }
         }
         self.leased.store(leased, Ordering::Relaxed);

@@ -1,18 +1,23 @@
 //! Requests to the cluster: the member that answers, deadlines, another member when one fails.
 //!
-//! Owns the channels and the newest revision anybody has told of. Never repeats a request whose repetition could do harm: writes go
+//! Owns the channels, and looks whether all answers are of one history. Never repeats a request whose repetition could do harm: writes go
 //! through `txn`, which knows what a lost answer may mean.
 
 use crate::address::Address;
 use crate::connect;
+use crate::history::History;
 use crate::members::Members;
 use crate::options::{Deadlines, OpenError, Options};
+use crate::over::Over;
 use crate::verdict::{self, Verdict};
 use proto::etcd::kv_client::KvClient;
 use proto::etcd::lease_client::LeaseClient;
+use proto::etcd::maintenance_client::MaintenanceClient;
 use proto::etcd::watch_client::WatchClient;
-use proto::etcd::{CompactionRequest, RangeRequest, RangeResponse, ResponseHeader, TxnRequest, TxnResponse};
-use std::sync::atomic::{AtomicU64, Ordering};
+use proto::etcd::{
+    CompactionRequest, RangeRequest, RangeResponse, ResponseHeader, StatusRequest, TxnRequest, TxnResponse,
+};
+use std::sync::Arc;
 use std::time::Duration;
 use store::{Revision, StoreError};
 use tokio::time::Instant;
@@ -33,7 +38,8 @@ struct Member {
 pub(crate) struct Rpc {
     members: Vec<Member>,
     health: Members,
-    newest: AtomicU64,
+    history: History,
+    pub(crate) over: Arc<Over>,
     pub(crate) deadlines: Deadlines,
 }
 
@@ -65,7 +71,8 @@ impl Rpc {
         Ok(Self {
             health: Members::new(members.len()),
             members,
-            newest: AtomicU64::new(1),
+            history: History::new(),
+            over: Arc::new(Over::new()),
             deadlines: options.deadlines,
         })
     }
@@ -79,29 +86,42 @@ impl Rpc {
             StoreError::Refused(why) => OpenError::Refused(why),
             error => OpenError::NoAnswer(error.to_string()),
         })?;
-        self.note(answer.header.as_ref());
-        Ok(())
+        let began = self.answered(answer.header.as_ref(), 0);
+        began.map(drop).map_err(|error| OpenError::NoAnswer(error.to_string()))
     }
 
     /// The newest revision that anybody has told of.
     pub(crate) fn newest(&self) -> Revision {
-        self.newest.load(Ordering::SeqCst)
+        self.history.newest()
     }
 
-    /// Takes down what a reply says of the revision.
-    pub(crate) fn note(&self, header: Option<&ResponseHeader>) -> Revision {
-        let revision = header.map_or(0, |header| header.revision) as Revision;
-        self.newest.fetch_max(revision, Ordering::SeqCst);
-        revision
+    /// Takes down what an answer says of itself; `asked` was the newest revision when it was asked for.
+    fn answered(&self, header: Option<&ResponseHeader>, asked: Revision) -> Result<Revision, StoreError> {
+        self.or_over(self.history.answered(header, asked))
+    }
+
+    /// Takes down which cluster tells something.
+    pub(crate) fn told_by(&self, header: Option<&ResponseHeader>) -> Result<(), StoreError> {
+        self.or_over(self.history.told_by(header))
+    }
+
+    /// What is of another history is of no use, and all that comes after it.
+    fn or_over<T>(&self, told: Result<T, String>) -> Result<T, StoreError> {
+        told.map_err(|why| {
+            self.over.end(&why);
+            // The first reason is the one that is told.
+            self.over.check().err().unwrap_or(StoreError::Unusable(why))
+        })
     }
 
     /// A linearizable range.
     pub(crate) async fn range(&self, request: RangeRequest) -> Result<RangeResponse, StoreError> {
         let end = Instant::now() + self.deadlines.request;
+        let asked = self.newest();
         let answer = self
             .read_until(end, |client| range_once(client, request.clone()))
             .await?;
-        self.note(answer.header.as_ref());
+        self.answered(answer.header.as_ref(), asked)?;
         Ok(answer)
     }
 
@@ -131,9 +151,16 @@ impl Rpc {
     /// One attempt at a transaction, at the member whose turn it is.
     pub(crate) async fn txn_once(&self, request: TxnRequest, end: Instant) -> Result<TxnResponse, Failed> {
         let once = |channel| async move { kv(channel).txn(request).await };
+        let asked = self.newest();
         let answer = self.attempt(end, once).await?.into_inner();
-        self.note(answer.header.as_ref());
-        Ok(answer)
+        match self.answered(answer.header.as_ref(), asked) {
+            Ok(_) => Ok(answer),
+            // It may have been done, to what is there now.
+            Err(error) => Err(Failed {
+                verdict: Verdict::Over,
+                text: error.to_string(),
+            }),
+        }
     }
 
     /// A transaction that may be done twice, repeated until somebody has answered.
@@ -145,7 +172,10 @@ impl Rpc {
                 Err(failed) => failed,
             };
             match failed.verdict {
-                Verdict::Refused | Verdict::Compacted => return Err(StoreError::Refused(failed.text)),
+                Verdict::Refused | Verdict::Compacted | Verdict::NoLease => {
+                    return Err(StoreError::Refused(failed.text));
+                }
+                Verdict::Over => return Err(StoreError::Unusable(failed.text)),
                 Verdict::NotDone | Verdict::Unsure if self.is_over(end) => return Err(unavailable(&failed.text)),
                 Verdict::NotDone | Verdict::Unsure => {}
             }
@@ -161,6 +191,14 @@ impl Rpc {
         self.repeated(end, |channel| once(LeaseClient::new(channel))).await
     }
 
+    /// How large a member's database is, in bytes: of the one whose turn it is.
+    pub(crate) async fn size(&self) -> Result<u64, StoreError> {
+        let end = Instant::now() + self.deadlines.request;
+        let once = |channel| async move { MaintenanceClient::new(channel).status(StatusRequest {}).await };
+        let status = self.repeated(end, once).await?.into_inner();
+        Ok(u64::try_from(status.db_size).unwrap_or_default())
+    }
+
     /// A client for watches at the member whose turn it is, and that member's number.
     pub(crate) fn watch_client(&self) -> (usize, WatchClient<Channel>) {
         let (member, _) = self.health.choose(Instant::now());
@@ -171,6 +209,11 @@ impl Rpc {
     /// A member's watch broke, or tells nothing.
     pub(crate) fn failed(&self, member: usize) {
         self.health.failed(member, Instant::now());
+    }
+
+    /// Whether a member is slow, and another is asked for that.
+    pub(crate) fn is_left(&self, member: usize) -> bool {
+        self.health.is_left(member)
     }
 
     /// What a member is called in messages.
@@ -196,7 +239,8 @@ impl Rpc {
                 Err(failed) => failed,
             };
             match failed.verdict {
-                Verdict::Refused => return Err(StoreError::Refused(failed.text)),
+                Verdict::Refused | Verdict::NoLease => return Err(StoreError::Refused(failed.text)),
+                Verdict::Over => return Err(StoreError::Unusable(failed.text)),
                 Verdict::Compacted => return Err(StoreError::Compacted { wanted: 0, oldest: 0 }),
                 Verdict::NotDone | Verdict::Unsure if self.is_over(end) => return Err(unavailable(&failed.text)),
                 Verdict::NotDone | Verdict::Unsure => {}
@@ -217,21 +261,22 @@ impl Rpc {
         let (member, free) = self.health.choose(Instant::now());
         tokio::time::sleep_until(free.min(end)).await;
         let Member { url, channel } = &self.members[member];
-        let deadline = end.min(Instant::now() + self.deadlines.attempt);
+        let began = Instant::now();
+        let deadline = end.min(began + self.deadlines.attempt);
         let (verdict, text) = match tokio::time::timeout_at(deadline, once(channel.clone())).await {
             Ok(Ok(answer)) => {
-                self.health.answered(member);
+                self.health.answered(member, began.elapsed());
                 return Ok(answer);
             }
             Ok(Err(status)) => (verdict::of(&status), verdict::text(&status)),
             Err(_) => (Verdict::Unsure, "no answer in time".to_owned()),
         };
         match verdict {
-            Verdict::Refused | Verdict::Compacted => {
-                self.health.answered(member);
+            Verdict::Refused | Verdict::Compacted | Verdict::NoLease => {
+                self.health.answered(member, began.elapsed());
                 Err(Failed { verdict, text })
             }
-            Verdict::NotDone | Verdict::Unsure => {
+            Verdict::NotDone | Verdict::Unsure | Verdict::Over => {
                 self.health.failed(member, Instant::now());
                 tracing::debug!(member = %url, reason = %text, "a member of etcd cannot serve a request");
                 let text = format!("{url}: {text}");

@@ -1,7 +1,10 @@
 //! The store over real members: what every backend must do, and what becomes of reads, writes and watches when members die.
 
 mod faults;
+mod history;
+mod lifetimes;
 mod lost;
+mod slow;
 
 use crate::keys::Keys;
 use crate::testing::Cluster;
@@ -138,6 +141,7 @@ async fn history_is_compacted_an_interval_later_by_one_of_all() {
 async fn a_full_database_is_told_in_etcds_words_and_can_be_read() {
     let cluster = Cluster::start_with(1, &["--quota-backend-bytes", "4194304"]);
     let etcd = open(&cluster).await;
+    etcd.note_form().await.unwrap();
     let large = Bytes::from(vec![b' '; 512 << 10]);
     let mut refused = None;
     for number in 0..64 {
@@ -152,6 +156,12 @@ async fn a_full_database_is_told_in_etcds_words_and_can_be_read() {
     assert_eq!(refused.to_string(), "etcdserver: mvcc: database space exceeded");
     let (_, records) = etcd.range("/registry/a/").await.unwrap();
     assert!(!records.is_empty());
+    let size = etcd.sizes().boxed().next().await;
+    assert!(size.is_some_and(|size| size > 2 << 20), "{size:?}");
+    // Whoever is started now reads, too.
+    let late = open(&cluster).await;
+    late.note_form().await.unwrap();
+    assert_eq!(late.range("/registry/a/").await.unwrap().1, records);
     // Deletions go on.
     etcd.delete(&records[0].key, records[0].modified).await.unwrap();
 }

@@ -36,13 +36,12 @@ impl Etcd {
         write: Write<'_>,
         expect: Expect,
     ) -> Result<Revision, StoreError> {
+        // It would be written by what is known of another time; nothing has been yet.
+        if let Err(over) = self.fence.check() {
+            return Err(StoreError::ReadOnly(over.to_string()));
+        }
         let theirs = &self.keys.theirs(key)[..];
-        let mut others: Vec<(Vec<u8>, i64)> = unchanged
-            .iter()
-            .map(|(other, revision)| (self.keys.theirs(other), self.keys.theirs_at(*revision)))
-            .collect();
-        // Nothing is written where a mark says so: it has not been written. Nor by who does not know what is there.
-        others.extend([(self.keys.mark(), 0), (self.keys.form(), self.fence.noted())]);
+        let mut others = self.conditions(unchanged);
         let expected = match expect {
             // No key has been written at revision 0.
             Expect::Absent => 0,
@@ -54,10 +53,10 @@ impl Etcd {
             Expect::At(revision) => self.keys.theirs_at(revision).max(0) as Revision,
         };
         let end = Instant::now() + self.rpc.deadlines.request;
-        let mut is_unsure = false;
+        let (mut lease, mut is_unsure) = (self.lease(key, write).await?, false);
         loop {
             let is_only_looked_for = is_unsure && expect == Expect::Absent;
-            let written = (!is_only_looked_for).then_some(write);
+            let written = ((!is_only_looked_for).then_some(write), lease);
             let failed = match self
                 .rpc
                 .txn_once(request(theirs, written, expected, &others), end)
@@ -116,9 +115,44 @@ impl Etcd {
                 Err(failed) => failed,
             };
             is_unsure |= failed.verdict == Verdict::Unsure;
+            if failed.verdict == Verdict::NoLease && !self.rpc.is_over(end) {
+                lease = self.other_lease((key, lease), write, is_unsure).await?;
+                continue;
+            }
             if let Some(error) = ending(&failed, is_unsure, self.rpc.is_over(end)) {
                 return Err(error);
             }
+        }
+    }
+
+    /// What has to be so beside the key: other keys are of these revisions, and then the two notes are as they were.
+    fn conditions(&self, unchanged: &[(String, Revision)]) -> Vec<(Vec<u8>, i64)> {
+        let others = unchanged
+            .iter()
+            .map(|(other, revision)| (self.keys.theirs(other), self.keys.theirs_at(*revision)));
+        // Nothing is written where a mark says so: it has not been written. Nor by who does not know what is there.
+        others
+            .chain([(self.keys.mark(), 0), (self.keys.form(), self.fence.noted())])
+            .collect()
+    }
+
+    /// Another lease in the place of one that ended while this process, or its machine, stood still.
+    async fn other_lease(
+        &self,
+        (key, gone): (&str, i64),
+        write: Write<'_>,
+        is_unsure: bool,
+    ) -> Result<i64, StoreError> {
+        self.lifetimes.is_gone(key, gone).await;
+        let next = self.lease(key, write).await;
+        next.map_err(|error| if is_unsure { unknown(&error.to_string()) } else { error })
+    }
+
+    /// What a write is done with so that it goes by itself; 0 if it is to stay.
+    async fn lease(&self, key: &str, write: Write<'_>) -> Result<i64, StoreError> {
+        match write {
+            Write::Put(_) => self.lifetimes.lease(&self.rpc, key).await,
+            Write::Delete => Ok(0),
         }
     }
 
@@ -148,8 +182,11 @@ fn unknown(why: &str) -> StoreError {
 fn ending(failed: &Failed, is_unsure: bool, is_late: bool) -> Option<StoreError> {
     let text = &failed.text;
     match failed.verdict {
-        Verdict::Refused | Verdict::Compacted if !is_unsure => Some(StoreError::Refused(text.clone())),
-        Verdict::Refused | Verdict::Compacted => Some(StoreError::OutcomeUnknown(text.clone())),
+        Verdict::Over => Some(StoreError::Unusable(text.clone())),
+        Verdict::Refused | Verdict::Compacted | Verdict::NoLease if !is_unsure => {
+            Some(StoreError::Refused(text.clone()))
+        }
+        Verdict::Refused | Verdict::Compacted | Verdict::NoLease => Some(StoreError::OutcomeUnknown(text.clone())),
         Verdict::NotDone | Verdict::Unsure if !is_late => None,
         _ if is_unsure => Some(StoreError::OutcomeUnknown(unavailable(text).to_string())),
         _ => Some(unavailable(text)),
@@ -157,10 +194,15 @@ fn ending(failed: &Failed, is_unsure: bool, is_late: bool) -> Option<StoreError>
 }
 
 /// The transaction; one that writes nothing only tells.
-fn request(key: &[u8], write: Option<Write<'_>>, revision: i64, others: &[(Vec<u8>, i64)]) -> TxnRequest {
+fn request(
+    key: &[u8],
+    (write, lease): (Option<Write<'_>>, i64),
+    revision: i64,
+    others: &[(Vec<u8>, i64)],
+) -> TxnRequest {
     let key = key.to_vec();
     let write = write.map(|write| match write {
-        Write::Put(value) => put(key.clone(), value.to_vec(), 0),
+        Write::Put(value) => put(key.clone(), value.to_vec(), lease),
         Write::Delete => delete(key.clone(), Vec::new()),
     });
     let mut conditions = vec![(key, revision)];

@@ -15,6 +15,10 @@ pub(crate) enum Verdict {
     Refused,
     /// The revision is compacted.
     Compacted,
+    /// The lease it was to be done with is over: nothing has been done.
+    NoLease,
+    /// The answer is of another history than those before ([`crate::history`]): nothing is asked any more.
+    Over,
 }
 
 /// The verdict on a status.
@@ -31,7 +35,7 @@ pub(crate) fn of(status: &Status) -> Verdict {
         // Said before anything is proposed to the others.
         Code::Unavailable if status.message() == "etcdserver: no leader" => Verdict::NotDone,
         Code::ResourceExhausted if status.message() == "etcdserver: too many requests" => Verdict::NotDone,
-        // A lease that is over.
+        Code::NotFound if status.message() == "etcdserver: requested lease not found" => Verdict::NoLease,
         Code::NotFound
         | Code::InvalidArgument
         | Code::ResourceExhausted
@@ -98,6 +102,11 @@ mod tests {
                 Code::PermissionDenied,
                 "etcdserver: permission denied",
                 Verdict::Refused,
+            ),
+            (
+                Code::NotFound,
+                "etcdserver: requested lease not found",
+                Verdict::NoLease,
             ),
             (
                 Code::OutOfRange,

@@ -192,6 +192,7 @@ pub(crate) async fn open(rpc: &Arc<Rpc>, range: (Vec<u8>, Vec<u8>), after: Revis
         seen: after,
         awaited: 0,
     };
+    rpc.told_by(first.header.as_ref())?;
     // What etcd answers first has no events, and says whether it watches.
     match first.canceled {
         true => Err(watched.cancelled(&first)),
@@ -221,6 +222,10 @@ impl Watched {
                 return Err(self.cancelled(&response));
             }
             let is_part = response.fragment;
+            if !is_part && events.is_empty() && self.rpc.is_left(self.member) {
+                // What it tells is late, too. Nothing of it is lost: another tells it.
+                return Err(late(&self.rpc, self.member));
+            }
             events.extend(response.events);
             let told = events.last().and_then(|event| event.kv.as_ref());
             self.seen = told.map_or(self.seen, |kv| self.seen.max(kv.mod_revision as Revision));
@@ -232,6 +237,9 @@ impl Watched {
 
     /// Ends a watch of which a whole pause ago something was awaited that it has not told of.
     fn check_stall(&mut self) -> Result<(), StoreError> {
+        if self.rpc.is_left(self.member) {
+            return Err(late(&self.rpc, self.member));
+        }
         if self.awaited > self.seen {
             return Err(silent(&self.rpc, self.member));
         }
@@ -264,6 +272,10 @@ fn broken(rpc: &Rpc, member: usize, status: &Status) -> StoreError {
             StoreError::Unavailable(text)
         }
     }
+}
+
+fn late(rpc: &Rpc, member: usize) -> StoreError {
+    StoreError::Unavailable(format!("{}: it answers late, and another does not", rpc.url(member)))
 }
 
 fn silent(rpc: &Rpc, member: usize) -> StoreError {

@@ -2,7 +2,8 @@
 //! does, and the Endpoints of the Service `kubernetes` list all of them.
 //!
 //! Owns these records. A record is its owner's word for as long as it has been seen to change within [`TTL`], by the reader's own clock
-//! from the moment it *saw* the change; what is older is removed by whoever notices, and its owner, should it live, writes it anew.
+//! from the moment it *saw* the change; what is older is removed by whoever notices, and its owner, should it live, writes it anew. In etcd
+//! it goes by itself as well: an API server of upstream's looks at nothing else.
 //! Nothing is kept where the store is one process's own.
 
 use super::{Facts, LOOK};
@@ -19,9 +20,9 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 /// Upstream's prefix: a key for each address.
-const PREFIX: &str = "/registry/masterleases/";
+pub(crate) const PREFIX: &str = "/registry/masterleases/";
 /// How long a record lives that is not written again (upstream's `DefaultEndpointReconcilerTTL`).
-const TTL: Duration = Duration::from_secs(15);
+pub(crate) const TTL: Duration = Duration::from_secs(15);
 
 /// Records as seen, by address. Pure: times are of the reader's own clock.
 #[derive(Debug, Default)]

@@ -3,6 +3,8 @@
 //! Owns which one is opened, and that the daemon ends with it. Never reads what is in it.
 
 use super::DaemonError;
+use crate::apiserver::expiry;
+use crate::bootstrap::live;
 use crate::config::{Config, StoreKind};
 use crate::metrics::storage::Storage;
 use crate::resource::stored::{KeyKinds, resource_of};
@@ -12,9 +14,22 @@ use crate::store::disk::Disk;
 use crate::store::disk::snapshot::Snapshots;
 use crate::store::memory::Memory;
 use crate::store::value::TypeMeta;
-use etcd::Etcd;
+use etcd::{Etcd, Lifetime};
+use futures::StreamExt;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
+
+/// What goes by itself where others look at it, too: as upstream's API servers write it.
+const LIFETIMES: [Lifetime; 2] = [
+    Lifetime {
+        prefix: "/registry/events/",
+        after: expiry::LIFETIME,
+    },
+    Lifetime {
+        prefix: live::PREFIX,
+        after: live::TTL,
+    },
+];
 
 /// Tells why a store is of no use any more, which says itself when.
 pub(super) type Over = futures::future::BoxFuture<'static, String>;
@@ -28,6 +43,20 @@ pub(super) async fn end_with(over: Over, shutdown: CancellationToken) {
     }
 }
 
+/// Tells now and then how large the store is, in bytes.
+pub(super) type Sizes = futures::stream::BoxStream<'static, u64>;
+
+/// Takes down how large the store is, until shutdown.
+pub(super) async fn follow_sizes(mut sizes: Sizes, metrics: Arc<Storage>, shutdown: CancellationToken) {
+    loop {
+        tokio::select! {
+            biased;
+            () = shutdown.cancelled() => return,
+            Some(size) = sizes.next() => metrics.is_large(size),
+        }
+    }
+}
+
 /// See the module.
 pub(super) struct Opened {
     pub(super) store: Arc<dyn Store>,
@@ -37,6 +66,8 @@ pub(super) struct Opened {
     pub(super) metrics: Option<Arc<Storage>>,
     /// Of what others may take away.
     pub(super) over: Option<Over>,
+    /// Of what is elsewhere.
+    pub(super) sizes: Option<Sizes>,
 }
 
 /// Opens it.
@@ -47,8 +78,10 @@ pub(super) async fn open(config: &Config) -> Result<Opened, DaemonError> {
     Ok(match &config.store {
         StoreKind::Etcd(options) => {
             let etcd = Etcd::open(options.clone()).await.map_err(DaemonError::Etcd)?;
+            let etcd = etcd.with_lifetimes(&LIFETIMES);
             etcd.note_form().await.map_err(DaemonError::Store)?;
             let over: Over = Box::pin(etcd.over());
+            let sizes = etcd.sizes().boxed();
             let metrics = Arc::new(Storage::default());
             let counted = Counted::over(Arc::new(etcd), Arc::clone(&metrics), Box::new(resource_of()));
             Opened {
@@ -56,6 +89,7 @@ pub(super) async fn open(config: &Config) -> Result<Opened, DaemonError> {
                 snapshots: None,
                 metrics: Some(metrics),
                 over: Some(over),
+                sizes: Some(sizes),
             }
         }
         StoreKind::Memory => Opened {
@@ -63,6 +97,7 @@ pub(super) async fn open(config: &Config) -> Result<Opened, DaemonError> {
             snapshots: None,
             metrics: None,
             over: None,
+            sizes: None,
         },
         StoreKind::Disk => {
             let mut kinds = KeyKinds::new();
@@ -77,6 +112,7 @@ pub(super) async fn open(config: &Config) -> Result<Opened, DaemonError> {
                 metrics: Some(Arc::new(Storage::in_file(disk.file()))),
                 store: Arc::new(disk),
                 over: None,
+                sizes: None,
             }
         }
     })

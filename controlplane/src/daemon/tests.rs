@@ -2,6 +2,7 @@
 
 mod advertised;
 mod encrypted;
+mod over_etcd;
 mod policy;
 mod several;
 mod upgraded;

@@ -1,6 +1,6 @@
 //! What is asked of a store elsewhere, and how large the one here is, under upstream's names.
 //!
-//! Owns the counters. The size is read when somebody asks.
+//! Owns the counters. The size of a file is read when somebody asks, that of a store elsewhere is what was told last.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -10,6 +10,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Upstream's buckets of `etcd_request_duration_seconds`, in seconds.
@@ -48,6 +49,8 @@ pub struct Storage {
     durations: Family<Asked, Histogram, fn() -> Histogram>,
     /// The embedded store's.
     file: Option<PathBuf>,
+    /// In bytes, of a store elsewhere; 0 before anybody has told.
+    size: AtomicU64,
 }
 
 impl Default for Storage {
@@ -57,6 +60,7 @@ impl Default for Storage {
             errors: Family::default(),
             durations: Family::new_with_constructor(durations),
             file: None,
+            size: AtomicU64::new(0),
         }
     }
 }
@@ -79,20 +83,39 @@ impl Storage {
         }
     }
 
+    /// The store elsewhere is so large, in bytes.
+    pub fn is_large(&self, bytes: u64) {
+        self.size.store(bytes, Ordering::Relaxed);
+    }
+
+    /// The size in bytes, if it is known, and whose it is.
+    fn size(&self) -> (Option<u64>, &'static str) {
+        match &self.file {
+            Some(file) => {
+                let found = std::fs::metadata(file).ok();
+                (found.map(|found| found.blocks().saturating_mul(BLOCK)), "embedded")
+            }
+            None => (
+                Some(self.size.load(Ordering::Relaxed)).filter(|size| *size > 0),
+                "etcd-0",
+            ),
+        }
+    }
+
     /// Adds what there is to `registry`, for one answer.
     pub fn register(&self, registry: &mut Registry) {
-        if let Some(file) = &self.file {
-            let size = Family::<Cluster, Gauge>::default();
-            if let Ok(found) = std::fs::metadata(file) {
-                let bytes = i64::try_from(found.blocks().saturating_mul(BLOCK)).unwrap_or(i64::MAX);
-                let storage_cluster_id = "embedded";
-                size.get_or_create(&Cluster { storage_cluster_id }).set(bytes);
-            }
-            registry.register(
-                "apiserver_storage_size_bytes",
-                "Size of the storage database file physically allocated in bytes",
-                size,
-            );
+        let size = Family::<Cluster, Gauge>::default();
+        let (bytes, storage_cluster_id) = self.size();
+        if let Some(bytes) = bytes {
+            let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+            size.get_or_create(&Cluster { storage_cluster_id }).set(bytes);
+        }
+        registry.register(
+            "apiserver_storage_size_bytes",
+            "Size of the storage database file physically allocated in bytes",
+            size,
+        );
+        if self.file.is_some() {
             return;
         }
         registry.register(
@@ -143,7 +166,16 @@ mod tests {
         storage.asked(&asked, Duration::from_millis(1), true);
         storage.asked(&asked, Duration::from_millis(1), false);
         let elsewhere = text(&storage);
-        assert!(!elsewhere.contains("apiserver_storage_size_bytes"), "{elsewhere}");
+        assert!(
+            !elsewhere.contains("apiserver_storage_size_bytes{"),
+            "nobody has told: {elsewhere}"
+        );
+        storage.is_large(4711);
+        let told = text(&storage);
+        assert!(
+            told.contains("apiserver_storage_size_bytes{storage_cluster_id=\"etcd-0\"} 4711\n"),
+            "{told}"
+        );
         for (name, count) in [("requests", 2), ("request_errors", 1)] {
             let line = format!("etcd_{name}_total{{operation=\"create\",group=\"\",resource=\"pods\"}} {count}\n");
             assert!(elsewhere.contains(&line), "{line} is not in\n{elsewhere}");

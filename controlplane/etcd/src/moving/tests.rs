@@ -297,7 +297,7 @@ async fn nothing_is_removed_where_there_was_no_mark() {
 async fn a_source_is_read_to_the_end_though_its_history_is_compacted() {
     let cluster = Cluster::start(1);
     let side = Side::open(&cluster.options()).await.unwrap();
-    let count = PAGE as usize + 1;
+    let count = crate::pages::RECORDS.1 as usize + 1;
     for from in (0..count).step_by(100) {
         let writes = (from..count.min(from + 100)).map(|number| {
             let key = format!("/registry/a/{number:05}").into_bytes();

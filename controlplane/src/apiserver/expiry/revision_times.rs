@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::fmt;
 
 /// How long an event lives after its last write, in seconds.
-const LIFETIME_SECONDS: i64 = 3600;
+pub(super) const LIFETIME_SECONDS: i64 = 3600;
 
 /// Times, in Unix seconds, with the newest revision of each; both ascend.
 #[derive(Debug, Default, PartialEq, Eq)]

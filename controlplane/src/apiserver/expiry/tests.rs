@@ -61,3 +61,28 @@ async fn a_restart_gives_events_no_new_hour() {
         "without events nothing is written"
     );
 }
+
+/// Another server's clock is hours ahead, and what it noted is in the store.
+#[tokio::test(start_paused = true)]
+async fn where_several_write_each_goes_by_its_own_clock_and_leaves_nothing_behind() {
+    let store: Arc<dyn Store> = Arc::new(Memory::shared());
+    let start = 1_800_000_000;
+    let at = |second| -> Arc<dyn Clock> {
+        let start = Timestamp::from_second(second).unwrap();
+        Arc::new(TokioClock::starting_at(start))
+    };
+    let event = as_stored(
+        "/registry/events/a/unleased",
+        &serde_json::json!({"metadata": {"name": "e"}}),
+    );
+    let key = "/registry/events/a/unleased";
+    let made = store.put(key, event, Expect::Absent).await.unwrap();
+    let noted = format!("{start} {made}\n");
+    store.put(KEY, Bytes::from(noted), Expect::Absent).await.unwrap();
+    live(&store, &at(start + 7200), 58).await;
+    assert_eq!(names(&store).await, ["a/unleased"], "two hours by that clock");
+    assert_eq!(store.get(KEY).await.unwrap(), None);
+    live(&store, &at(start), 61).await;
+    assert!(names(&store).await.is_empty(), "an hour after it was first seen");
+    assert_eq!(store.get(KEY).await.unwrap(), None, "nothing is kept");
+}

@@ -8,13 +8,18 @@ use std::collections::BTreeSet;
 use tokio::time::Instant;
 
 /// A control plane of a machine of its own.
-struct Plane {
+pub(super) struct Plane {
     daemon: Daemon,
     _dir: tempfile::TempDir,
 }
 
 impl Plane {
     async fn start(number: u8, store: &Arc<dyn Store>) -> Self {
+        Self::start_with(number, store, &[]).await
+    }
+
+    /// With these flags, too.
+    pub(super) async fn start_with(number: u8, store: &Arc<dyn Store>, more: &[String]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let host = Host {
             clock: Arc::new(TokioClock::starting_at(Timestamp::from_second(1_800_000_000).unwrap())),
@@ -24,6 +29,7 @@ impl Plane {
             proc: "/proc".into(),
         };
         let words = [format!("--data-dir={}", dir.path().display())];
+        let words = words.iter().chain(more).cloned();
         let config = Config::resolve(&flags::parse(words)).unwrap();
         Self {
             daemon: Daemon::embed(&config, host, Arc::clone(store)).await.unwrap(),
@@ -31,7 +37,7 @@ impl Plane {
         }
     }
 
-    fn client(&self) -> kube::Client {
+    pub(super) fn client(&self) -> kube::Client {
         root(&self.daemon)
     }
 
@@ -59,7 +65,7 @@ impl Plane {
         }
     }
 
-    async fn lists(&self, wanted: &[u8]) {
+    pub(super) async fn lists(&self, wanted: &[u8]) {
         let wanted: BTreeSet<String> = wanted.iter().map(|number| format!("192.0.2.{number}")).collect();
         eventually("the list of API servers", || async { self.listed().await == wanted }).await;
     }

@@ -64,7 +64,7 @@ fn metadata(name: &str, uid: &str) -> Vec<u8> {
 }
 
 /// ConfigMap{1 metadata, 2 data{1 key, 2 value}, 3 binaryData}.
-fn config_map() -> Bytes {
+pub(super) fn config_map() -> Bytes {
     let data = [text(1, "colour"), text(2, "blue")].concat();
     let binary = [text(1, "raw"), field(2, &[0, 255])].concat();
     let uid = "11111111-1111-1111-1111-111111111111";
