@@ -1,7 +1,7 @@
 //! Which endpoints traffic of a port goes to from this node (contract controlplane.md §13, upstream's topology rules). Pure.
 
-use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use crate::desired::ENDPOINTS_MAX;
@@ -86,10 +86,7 @@ pub fn choose_at<'a>(
     let (mut v4, mut v6) = (of_family(true), of_family(false));
     let lists = [&mut v4.cluster, &mut v4.local, &mut v6.cluster, &mut v6.local];
     let beyond = lists.into_iter().map(|list| bound(list, most)).max().unwrap_or(0);
-    let local_endpoints = match port.cluster_ips.first() {
-        Some(first) if first.is_ipv6() => v6.local.len(),
-        _ => v4.local.len(),
-    };
+    let local_endpoints = local_ready(&by_address, !port.cluster_ips.first().is_some_and(IpAddr::is_ipv6));
     let mut served = Served {
         port,
         v4,
@@ -102,6 +99,14 @@ pub fn choose_at<'a>(
         served.serving = serving(&by_address, &served, most);
     }
     served
+}
+
+/// How many endpoints of a family are ready here, each once whatever its ports. Those that end are led what still comes, and are not
+/// counted: balancers are to send to other nodes before the last one here is gone.
+fn local_ready(by_address: &BTreeMap<SocketAddr, At<'_>>, v4: bool) -> usize {
+    let ready = by_address.iter().filter(|(_, at)| at.local && at.ready);
+    let of_family = ready.map(|(address, _)| address.ip()).filter(|ip| ip.is_ipv4() == v4);
+    of_family.collect::<BTreeSet<IpAddr>>().len()
 }
 
 /// Shortens a list; returns by how much.

@@ -22,6 +22,7 @@
 //! | [`health_check`] | the servers of `healthCheckNodePort` |
 //! | [`conntrack`] | UDP flows that go to no endpoint any more; the kernel's limits of connection tracking |
 //! | [`node_ports`] | node ports kept out of the kernel's choice for connections of the node's own |
+//! | [`others`] | the look for rules of another proxy |
 //! | [`http`] | connections of probes and scrapers, bounded |
 //! | [`told`] | events, for whoever writes them |
 //! | [`serve`] | a whole proxy for one node |
@@ -47,6 +48,7 @@ pub mod healthz;
 pub mod http;
 pub mod metrics;
 pub mod node_ports;
+pub mod others;
 pub mod program;
 pub mod serve;
 #[cfg(test)]

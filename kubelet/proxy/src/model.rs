@@ -194,7 +194,7 @@ pub struct Served {
     /// Every endpoint that serves, ready or ending, wherever it is and whatever topology says: flows that exist stay with them. Of UDP
     /// alone, whose flows have no end of their own.
     pub serving: Arc<[SocketAddr]>,
-    /// How many endpoints on this node are ready or, when none is, serve while they end (`healthCheckNodePort`).
+    /// How many endpoints on this node are ready (`healthCheckNodePort`); those that serve while they end are not counted.
     pub local_endpoints: usize,
     /// How many endpoints were not chosen because there are more than are used of one Service.
     pub beyond: usize,

@@ -17,6 +17,7 @@ use crate::metrics::{self, Metrics, Page};
 use crate::model::{ServiceName, Snapshot};
 use crate::node_ports;
 use crate::notice::{Notice, Observer, Synced};
+use crate::others;
 use crate::run::{self, Sources};
 use crate::settings::{NodePortAddresses, Settings};
 use crate::told::{Tell, Told};
@@ -46,6 +47,8 @@ const UNFOLLOWED: &str = "SCTPNotFollowed";
 const FULL: &str = "ConnectionsFull";
 /// The event of a node whose own connections may get node ports; nor here.
 const NOT_RESERVED: &str = "NodePortsNotReserved";
+/// The event of a node with rules of another proxy; upstream cleans up after its own other modes, and says nothing of others.
+const OTHER_RULES: &str = "OtherServiceProxy";
 /// Where the kernel tells of IPv6; absent without it.
 const IPV6: &str = "/proc/net/if_inet6";
 
@@ -86,9 +89,20 @@ pub async fn run(
     stop: CancellationToken,
 ) -> Result<(), Error> {
     let (conntrack, reserve) = (config.conntrack, config.reserve_node_ports.clone());
-    let set = move || (switches::set(&conntrack), node_ports::keep(reserve.as_ref()));
-    if let Ok((failed, not_kept)) = client::blocking::spawn(set).await {
+    let set = move || {
+        let failed = switches::set(&conntrack);
+        (failed, node_ports::keep(reserve.as_ref()), others::found())
+    };
+    if let Ok((failed, not_kept, others)) = client::blocking::spawn(set).await {
         failed.iter().for_each(|why| tracing::warn!("{why}"));
+        match others {
+            Ok(None) => {}
+            Ok(Some(note)) => {
+                tracing::warn!("{note}");
+                tell(of_node(node_name, true, OTHER_RULES, &note));
+            }
+            Err(why) => tracing::warn!("whether another proxy's rules are on this node is not known: {why}"),
+        }
         for why in not_kept {
             tracing::warn!("{why}");
             tell(of_node(node_name, true, NOT_RESERVED, &why));

@@ -116,6 +116,44 @@ fn one_address_counts_once_at_its_best() {
     );
 }
 
+/// A node whose last endpoint ends says so to balancers, while it still serves what they send.
+#[test]
+fn only_what_is_ready_here_counts_for_balancers() {
+    for (texts, led, counted) in [
+        (&["A", "A", "T", "a"][..], 2, 2),
+        (&["T", "T", "N", "a"], 2, 0),
+        (&["T", "A"], 1, 1),
+        (&["N", "E", "a"], 0, 0),
+    ] {
+        let list: Vec<Endpoint> = (1..).zip(texts).map(|(number, text)| endpoint(number, text)).collect();
+        let here = Here { node: "n1", zone: "" };
+        let served = choose(port(false, true), list.iter(), here);
+        assert_eq!(
+            (served.v4.local.len(), served.local_endpoints),
+            (led, counted),
+            "{texts:?}"
+        );
+        // Nor does it matter whether this node leads any traffic there: a balancer may go past node ports and addresses.
+        let mut unled = port(false, true);
+        unled.node_port = 0;
+        assert_eq!(choose(unled, list.iter(), here).local_endpoints, counted, "{texts:?}");
+    }
+    // Two ports of one pod are one endpoint, and the Service's first family speaks for it.
+    let mut other_port = endpoint(1, "A");
+    other_port.address.set_port(81);
+    let mut v6 = [endpoint(2, "A"), endpoint(3, "A")];
+    v6[0].address = "[fd00::2]:80".parse().unwrap();
+    v6[1].address = "[fd00::3]:80".parse().unwrap();
+    let all = || [&other_port].into_iter().chain(&v6);
+    for (first, counted) in [("10.96.0.1", 1), ("fd00:96::1", 2)] {
+        let mut port = port(false, true);
+        port.cluster_ips = vec![first.parse().unwrap()];
+        let one = endpoint(1, "A");
+        let served = choose(port, all().chain([&one]), Here { node: "n1", zone: "" });
+        assert_eq!(served.local_endpoints, counted, "{first}");
+    }
+}
+
 /// The author of one Service decides on its ports and on its endpoints: their product is bounded, and what is beyond is told.
 #[test]
 fn endpoints_beyond_what_is_used_are_counted() {

@@ -1,7 +1,7 @@
 //! From the API's objects to ports and endpoints. What cannot be served is left out and named, never guessed.
 
 use client::ordered::Arrange;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -11,7 +11,8 @@ use netlink::cidr::Cidr;
 
 use super::{Endpoint, Flaws, PortName, Protocol, ServiceName, ServicePort};
 
-/// Marks a Service another proxy serves, or a slice of a headless one (contract controlplane.md §13).
+/// Mark what another proxy serves, and what no proxy does: upstream's follows no Service and no slice with one of these labels
+/// (contract controlplane.md §13).
 const PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
 const HEADLESS: &str = "service.kubernetes.io/headless";
 const ADDRESSES: &str = "endpoints.addresses";
@@ -36,13 +37,13 @@ pub struct Read {
     pub left_out: Flaws,
 }
 
-/// Reads a Service. Headless ones, those of type ExternalName and those of another proxy have no ports here.
+/// Reads a Service. Headless ones (by their address or by their label), those of type ExternalName and those of another proxy have no ports
+/// here.
 pub fn read_service(service: &Service) -> Read {
-    let labelled = service.metadata.labels.as_ref();
     let Some(spec) = &service.spec else {
         return Read::default();
     };
-    let foreign = labelled.is_some_and(|labels| labels.contains_key(PROXY_NAME));
+    let foreign = service.metadata.labels.as_ref().is_some_and(is_foreign);
     let by_name = spec.type_.as_deref() == Some("ExternalName");
     let mut left_out = Flaws::default();
     let cluster_ips = cluster_ips(spec, &mut left_out);
@@ -330,10 +331,15 @@ fn walk(
     (service, left_out)
 }
 
+fn is_foreign(labels: &BTreeMap<String, String>) -> bool {
+    [PROXY_NAME, HEADLESS].iter().any(|label| labels.contains_key(*label))
+}
+
 fn service_of(slice: &EndpointSlice) -> Option<ServiceName> {
     let labels = slice.metadata.labels.as_ref()?;
-    let foreign = [PROXY_NAME, HEADLESS].iter().any(|label| labels.contains_key(*label));
-    let name = labels.get(SERVICE_NAME).filter(|name| !name.is_empty() && !foreign)?;
+    let name = labels
+        .get(SERVICE_NAME)
+        .filter(|name| !name.is_empty() && !is_foreign(labels))?;
     Some(ServiceName::new(
         slice.metadata.namespace.clone().unwrap_or_default(),
         name.clone(),

@@ -158,8 +158,13 @@ fn who_is_not_served_has_no_ports() {
     }
     let mut foreign = service(json!({"clusterIP": "10.0.0.1", "ports": ports}));
     assert_eq!(read_service(&foreign).ports.len(), 1);
-    foreign.metadata.labels = Some([("service.kubernetes.io/service-proxy-name".into(), "x".into())].into());
-    assert_eq!(read_service(&foreign).ports, []);
+    for label in [
+        "service.kubernetes.io/service-proxy-name",
+        "service.kubernetes.io/headless",
+    ] {
+        foreign.metadata.labels = Some([(label.into(), String::new())].into());
+        assert_eq!(read_service(&foreign).ports, [], "{label}");
+    }
 }
 
 #[test]

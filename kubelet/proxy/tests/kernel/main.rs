@@ -5,6 +5,7 @@ mod cases;
 mod crash;
 mod full;
 mod net;
+mod others;
 mod packet;
 mod ports;
 mod proxy;
