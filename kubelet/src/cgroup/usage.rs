@@ -58,10 +58,9 @@ mod tests {
         for key in [TREE.to_owned(), uid_of(&pod)] {
             let (go_on, hangs) = mpsc::channel::<()>();
             let (begun, is_begun) = tokio::sync::oneshot::channel();
-            let job = cgroups.files.run(&key, move || {
-                drop(begun.send(()));
-                hangs.recv().is_ok()
-            });
+            let job = cgroups
+                .files
+                .run(&key, move || begun.send(()).is_ok() && hangs.recv().is_ok());
             let job = tokio::spawn(job);
             is_begun.await.expect("begun");
             hung.push((go_on, job));

@@ -106,6 +106,8 @@ fn busy(metrics: &Metrics) {
     pinning.aligning();
     pinning.misaligned();
     metrics.devices.registered("example.com/device");
+    let socket = || std::iter::once(std::path::Path::new("/run/d.sock"));
+    metrics.plugins.are(socket(), socket());
     metrics.devices.allocated("example.com/device", second);
     for call in [
         PodResourcesCall::List,

@@ -91,7 +91,7 @@ impl Node {
         let line = |(name, state): &(&str, &str)| {
             let path = root.join(name);
             let path = path.display();
-            format!("plugin_manager_total_plugins{{socket_path=\"{path}\",state=\"{state}_state_of_world\"}} 1.0")
+            format!("plugin_manager_total_plugins{{socket_path=\"{path}\",state=\"{state}_state_of_world\"}} 1")
         };
         let expected: BTreeSet<String> = expected.iter().map(line).collect();
         loop {
