@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::field::{
-    at, copy, default_text, default_to, flag, immutable, int, list, list_mut, non_negative, object_mut, one_of, set,
-    text,
+    at, copy, default_text, default_to, flag, immutable, int, list, list_mut, object_mut, one_of, set, text,
 };
 use super::name::dns1123_label;
 use super::pod_spec::{defaults, validate};
@@ -17,6 +16,7 @@ use crate::resource::field_error::{FieldError, FieldErrors};
 
 mod policy;
 mod schedule;
+mod status;
 
 /// The Job kind's strategy.
 pub(super) struct Job;
@@ -89,7 +89,7 @@ impl Strategy for Job {
 
     fn validate_update(&self, new: &Value, old: &Value, subresource: &str) -> FieldErrors {
         if subresource == "status" {
-            return FieldErrors::of_update(new, old, validate_status);
+            return status::validate_update(new, old);
         }
         let mut errors = FieldErrors::of_update(new, old, |job| {
             let mut errors = validate_job(job, "");
@@ -236,14 +236,6 @@ fn pod_names(errors: &mut FieldErrors, job: &Value) {
         let why = format!("will not able to create pod with invalid DNS label: {hostname}");
         errors.push(FieldError::invalid("metadata.name", name, why));
     }
-}
-
-fn validate_status(job: &Value) -> FieldErrors {
-    let mut errors = FieldErrors::default();
-    for key in ["active", "succeeded", "failed", "ready", "terminating"] {
-        non_negative(&mut errors, at(job, &["status"]), "status", key);
-    }
-    errors
 }
 
 /// Everything wrong with the job spec under `prefix` (empty, or `spec.jobTemplate.` for a CronJob's).

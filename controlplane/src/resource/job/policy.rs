@@ -271,10 +271,18 @@ fn success_rule(errors: &mut FieldErrors, rule: &Value, path: &str, completions:
     }
 }
 
-/// How many indexes a text such as `0,2-4` names, each below `completions` and above those before it.
+/// How many indexes a text such as `0,2-4` names.
 fn count_indexes(text: &str, completions: i64) -> Result<i64, String> {
-    let mut total = 0;
-    let mut last: Option<i64> = None;
+    let named = intervals(text, completions)?;
+    Ok(named.iter().map(|(first, end)| end - first + 1).sum())
+}
+
+/// The first and the last of each interval of indexes that a text such as `0,2-4` names, each below `completions` and above those before it.
+///
+/// # Errors
+/// Upstream's text of what is wrong with it.
+pub(super) fn intervals(text: &str, completions: i64) -> Result<Vec<(i64, i64)>, String> {
+    let mut all: Vec<(i64, i64)> = Vec::new();
     for part in text.split(',').filter(|_| !text.is_empty()) {
         let limits: Vec<&str> = part.splitn(4, '-').collect();
         if limits.len() > 2 {
@@ -303,13 +311,12 @@ fn count_indexes(text: &str, completions: i64) -> Result<i64, String> {
         if limits.len() == 2 && first >= end {
             return out_of_order(first, end);
         }
-        if let Some(last) = last.filter(|last| *last >= first) {
-            return out_of_order(last, first);
+        if let Some((_, last)) = all.last().filter(|(_, last)| *last >= first) {
+            return out_of_order(*last, first);
         }
-        total += end - first + 1;
-        last = Some(end);
+        all.push((first, end));
     }
-    Ok(total)
+    Ok(all)
 }
 
 /// A controller's name: a domain, a slash and a path.

@@ -169,7 +169,10 @@ fn jobs_select_what_was_made_for_them() {
     failed["status"] = json!({"failed": -1});
     assert_eq!(
         lines(rules.validate_update(&failed, &job(json!({})), "status")),
-        ["status.failed: Invalid value: -1: must be greater than or equal to 0"]
+        [
+            "status.failed: Invalid value: -1: must be greater than or equal to 0",
+            "status.failed: Invalid value: -1: cannot decrease the failed counter"
+        ]
     );
 }
 
