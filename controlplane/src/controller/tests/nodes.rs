@@ -51,6 +51,15 @@ async fn a_silent_node_becomes_unknown_and_loses_its_pods() {
             all.len() == 1 && all[0]["spec"]["nodeName"] == "alive" && all[0]["status"]["phase"] == "Running"
         })
         .await;
+    let told = |events: &Value| {
+        let mut all = events["items"].as_array().into_iter().flatten();
+        all.any(|event| {
+            let what = (&event["type"], &event["reason"], &event["involvedObject"]["kind"]);
+            what == (&json!("Warning"), &json!("NodeNotReady"), &json!("Pod"))
+                && event["message"] == "Node is not ready"
+        })
+    };
+    world.until("/api/v1/namespaces/default/events", told).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -102,3 +102,14 @@ fn the_last_disruption_is_told_by_a_condition() {
     let once = disrupted(&ready("True"), "then");
     assert_eq!(disrupted(&once, "now"), once, "it was said before");
 }
+
+#[test]
+fn a_pod_that_is_evicted_says_so_and_of_which_generation() {
+    let ready = json!({"type": "Ready", "status": "True"});
+    let pod = json!({"metadata": {"name": "p", "generation": 5}, "status": {"conditions": [ready]}});
+    let said = json!({
+        "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting",
+        "lastProbeTime": null, "lastTransitionTime": "now", "observedGeneration": 5,
+    });
+    assert_eq!(disrupted(&pod, "now")["status"]["conditions"], json!([ready, said]));
+}
