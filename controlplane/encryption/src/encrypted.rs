@@ -72,7 +72,7 @@ impl Encryption {
             return None;
         }
         let (group, resource) = (self.locate)(key)?;
-        now.of(&group, &resource).cloned()
+        now.of(&group, &resource)
     }
 
     async fn seal(&self, key: &str, value: Bytes) -> Result<Bytes, StoreError> {

@@ -78,7 +78,7 @@ impl Kms {
     pub fn connect(plugin: &KmsPlugin, metrics: &Arc<Metrics>) -> Self {
         Self {
             name: plugin.name.clone(),
-            service: Service::new(plugin),
+            service: Service::new(plugin, metrics),
             state: Mutex::default(),
             metrics: Arc::clone(metrics),
         }
@@ -104,7 +104,7 @@ impl Kms {
         let mut state = self.state();
         state.wrong = found.as_ref().err().cloned();
         if let Some(writing) = found? {
-            state.seeds.insert(digest(&writing.envelope), Arc::clone(&writing.seed));
+            self.keep(&mut state, digest(&writing.envelope), &writing.seed);
             state.writing = Some(writing);
         } else if let Some(writing) = &mut state.writing {
             writing.until = until;
@@ -119,6 +119,14 @@ impl Kms {
         let status = status.map_err(|error| {
             format!("failed to perform status section of the healthz check for KMS Provider {name}, error: {error}")
         })?;
+        let invalid = match status.key_id.len() {
+            0 => Some("empty"),
+            1..=SHORT_MAX => None,
+            _ => Some("too_long"),
+        };
+        if let Some(invalid) = invalid {
+            self.metrics.key_was_invalid(name, invalid);
+        }
         healthy(name, &status)?;
         let key_id = self.state().writing.as_ref().map(|now| now.envelope.key_id.clone());
         if key_id.as_ref() == Some(&status.key_id) {
@@ -209,8 +217,13 @@ impl Kms {
             Failed { error, code }
         })?;
         let seed = Arc::new(seed);
-        self.state().seeds.insert(of, Arc::clone(&seed));
+        self.keep(&mut self.state(), of, &seed);
         Ok(seed)
+    }
+
+    fn keep(&self, state: &mut State, of: [u8; 32], seed: &Arc<Secret>) {
+        state.seeds.insert(of, Arc::clone(seed));
+        self.metrics.seeds_kept(&self.name, state.seeds.by_envelope.len());
     }
 }
 

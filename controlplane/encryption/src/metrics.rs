@@ -6,6 +6,7 @@
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 use std::time::Instant;
@@ -13,7 +14,7 @@ use std::time::Instant;
 /// Status of what failed otherwise than in a call of a plugin.
 pub(crate) const NO_CALL: &str = "unknown-non-grpc";
 /// Status of what succeeded.
-const OK: &str = "OK";
+pub(crate) const OK: &str = "OK";
 
 /// Which way a value goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +34,7 @@ impl Way {
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct Operation {
+    resource: String,
     transformation_type: &'static str,
     transformer_prefix: String,
     status: &'static str,
@@ -42,6 +44,29 @@ struct Operation {
 struct Transformation {
     transformation_type: &'static str,
     transformer_prefix: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Call {
+    provider_name: String,
+    method_name: String,
+    grpc_status_code: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Plugin {
+    provider_name: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct InvalidKey {
+    provider_name: String,
+    error: &'static str,
+}
+
+/// From 0.1 ms to 52 s, as upstream's.
+fn call_durations() -> Histogram {
+    Histogram::new(exponential_buckets(1e-4, 2.0, 20))
 }
 
 /// From 5 us to 84 s, as upstream's.
@@ -57,6 +82,9 @@ pub struct Metrics {
     cache_misses: Counter,
     generated: Histogram,
     generation_failures: Counter,
+    calls: Family<Call, Histogram, fn() -> Histogram>,
+    seeds: Family<Plugin, Gauge>,
+    invalid_keys: Family<InvalidKey, Counter>,
 }
 
 impl Default for Metrics {
@@ -68,15 +96,25 @@ impl Default for Metrics {
             // From 5 us to 41 ms.
             generated: Histogram::new(exponential_buckets(5e-6, 2.0, 14)),
             generation_failures: Counter::default(),
+            calls: Family::new_with_constructor(call_durations),
+            seeds: Family::default(),
+            invalid_keys: Family::default(),
         }
     }
 }
 
 impl Metrics {
-    /// A value that begins with this prefix has been written or read since `began`, or has not, with that status.
-    pub(crate) fn transformed(&self, way: Way, prefix: &str, began: Instant, outcome: Result<(), &'static str>) {
+    /// A value of a resource that begins with this prefix has been written or read since `began`, or has not, with that status.
+    pub(crate) fn transformed(
+        &self,
+        way: Way,
+        (resource, prefix): (&str, &str),
+        began: Instant,
+        outcome: Result<(), &'static str>,
+    ) {
         let (transformation_type, transformer_prefix) = (way.name(), prefix.to_owned());
         let operation = Operation {
+            resource: resource.to_owned(),
             transformation_type,
             transformer_prefix: transformer_prefix.clone(),
             status: outcome.err().unwrap_or(OK),
@@ -106,6 +144,30 @@ impl Metrics {
         }
     }
 
+    /// A plugin was called by this method since `began`, and answered with that code.
+    pub(crate) fn called(&self, plugin: &str, method: &str, began: Instant, code: &'static str) {
+        let call = Call {
+            provider_name: plugin.to_owned(),
+            method_name: format!("/v2.KeyManagementService/{method}"),
+            grpc_status_code: code,
+        };
+        self.calls.get_or_create(&call).observe(began.elapsed().as_secs_f64());
+    }
+
+    /// So many seeds of a plugin's are kept.
+    pub(crate) fn seeds_kept(&self, plugin: &str, count: usize) {
+        let provider_name = plugin.to_owned();
+        self.seeds.get_or_create(&Plugin { provider_name }).set(count as i64);
+    }
+
+    /// A plugin has named a key that cannot be one.
+    pub(crate) fn key_was_invalid(&self, plugin: &str, error: &'static str) {
+        let provider_name = plugin.to_owned();
+        self.invalid_keys
+            .get_or_create(&InvalidKey { provider_name, error })
+            .inc();
+    }
+
     /// Adds everything to `registry`, for one answer.
     pub fn register(&self, registry: &mut Registry) {
         registry.register(
@@ -133,6 +195,22 @@ impl Metrics {
             "Total number of failed data encryption key(DEK) generation operations",
             self.generation_failures.clone(),
         );
+        registry.register(
+            "apiserver_envelope_encryption_kms_operations_latency_seconds",
+            "KMS operation duration with gRPC error code status total",
+            self.calls.clone(),
+        );
+        registry.register(
+            "apiserver_envelope_encryption_dek_source_cache_size",
+            "Number of records in data encryption key (DEK) source cache. On a restart, this value is an approximation of the number of decrypt \
+             RPC calls the server will make to the KMS plugin",
+            self.seeds.clone(),
+        );
+        registry.register(
+            "apiserver_envelope_encryption_invalid_key_id_from_status",
+            "Number of times an invalid keyID is returned by the Status RPC call split by error",
+            self.invalid_keys.clone(),
+        );
     }
 }
 
@@ -153,22 +231,34 @@ pub(crate) mod tests {
     fn the_names_are_upstreams() {
         let metrics = Metrics::default();
         let began = Instant::now();
-        metrics.transformed(Way::ToStorage, "k8s:enc:aesgcm:v1:", began, Ok(()));
-        metrics.transformed(Way::FromStorage, "k8s:enc:kms:v2:one:", began, Err("Unavailable"));
+        metrics.transformed(Way::ToStorage, ("secrets", "k8s:enc:aesgcm:v1:"), began, Ok(()));
+        metrics.transformed(
+            Way::FromStorage,
+            ("deployments.apps", "k8s:enc:kms:v2:one:"),
+            began,
+            Err("Unavailable"),
+        );
+        metrics.called("one", "Encrypt", began, "Unavailable");
+        metrics.seeds_kept("one", 3);
+        metrics.key_was_invalid("one", "empty");
         metrics.cache_missed();
         metrics.generated(began, true);
         metrics.generated(began, false);
         let text = lines(&metrics);
         for line in [
-            "apiserver_storage_transformation_operations_total{transformation_type=\"to_storage\",\
+            "apiserver_storage_transformation_operations_total{resource=\"secrets\",transformation_type=\"to_storage\",\
              transformer_prefix=\"k8s:enc:aesgcm:v1:\",status=\"OK\"} 1",
-            "apiserver_storage_transformation_operations_total{transformation_type=\"from_storage\",\
+            "apiserver_storage_transformation_operations_total{resource=\"deployments.apps\",transformation_type=\"from_storage\",\
              transformer_prefix=\"k8s:enc:kms:v2:one:\",status=\"Unavailable\"} 1",
             "apiserver_storage_transformation_duration_seconds_count{transformation_type=\"to_storage\",\
              transformer_prefix=\"k8s:enc:aesgcm:v1:\"} 1",
             "apiserver_storage_envelope_transformation_cache_misses_total 1",
             "apiserver_storage_data_key_generation_duration_seconds_count 1",
             "apiserver_storage_data_key_generation_failures_total 1",
+            "apiserver_envelope_encryption_kms_operations_latency_seconds_count{provider_name=\"one\",\
+             method_name=\"/v2.KeyManagementService/Encrypt\",grpc_status_code=\"Unavailable\"} 1",
+            "apiserver_envelope_encryption_dek_source_cache_size{provider_name=\"one\"} 3",
+            "apiserver_envelope_encryption_invalid_key_id_from_status_total{provider_name=\"one\",error=\"empty\"} 1",
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }

@@ -3,7 +3,7 @@
 //! Owns the prefixes. Never knows which resources are written so.
 
 use crate::cipher::{Algorithm, CipherError};
-use crate::config::{NamedKey, ProviderConfig};
+use crate::config::{GroupResource, NamedKey, ProviderConfig};
 use crate::kms::Kms;
 use crate::metrics::{Metrics, NO_CALL, Way};
 use bytes::Bytes;
@@ -176,6 +176,8 @@ fn open_with(algorithm: Algorithm, keys: &[NamedKey], key: &str, sealed: &[u8]) 
 #[derive(Clone)]
 pub(crate) struct Providers {
     pub(crate) all: Vec<Arc<Provider>>,
+    /// What is counted under.
+    resource: Arc<str>,
     metrics: Arc<Metrics>,
 }
 
@@ -183,7 +185,16 @@ impl Providers {
     pub(crate) fn new(metrics: &Arc<Metrics>) -> Self {
         Self {
             all: Vec::new(),
+            resource: Arc::from(""),
             metrics: Arc::clone(metrics),
+        }
+    }
+
+    /// The same, counted as of this resource.
+    pub(crate) fn of(&self, resource: &GroupResource) -> Self {
+        Self {
+            resource: Arc::from(resource.to_string()),
+            ..self.clone()
         }
     }
 
@@ -196,7 +207,7 @@ impl Providers {
         let outcome = sealed.as_ref().map(drop).map_err(|_| NO_CALL);
         // In clear there is none, as upstream has it.
         self.metrics
-            .transformed(Way::ToStorage, &first.prefix(), began, outcome);
+            .transformed(Way::ToStorage, (&self.resource, &first.prefix()), began, outcome);
         Ok(sealed?.into())
     }
 
@@ -205,7 +216,8 @@ impl Providers {
         let began = Instant::now();
         let count = |prefix: &str, outcome| {
             let prefix = if prefix.is_empty() { "identity" } else { prefix };
-            self.metrics.transformed(Way::FromStorage, prefix, began, outcome);
+            self.metrics
+                .transformed(Way::FromStorage, (&self.resource, prefix), began, outcome);
         };
         for (number, provider) in self.all.iter().enumerate() {
             let opened = provider.open(key, stored).await;

@@ -64,13 +64,15 @@ impl Transformers {
     }
 
     /// What is said of a resource; `None` if nothing is.
-    pub(crate) fn of(&self, group: &str, resource: &str) -> Option<&Providers> {
+    pub(crate) fn of(&self, group: &str, resource: &str) -> Option<Providers> {
+        let named = |group: &str, resource: &str| GroupResource {
+            group: group.to_owned(),
+            resource: resource.to_owned(),
+        };
         let names = [(group, resource), (group, "*"), ("*", "*")];
-        names.iter().find_map(|(group, resource)| {
-            self.by_resource.get(&GroupResource {
-                group: (*group).to_owned(),
-                resource: (*resource).to_owned(),
-            })
-        })
+        let mut found = names
+            .iter()
+            .filter_map(|(group, resource)| self.by_resource.get(&named(group, resource)));
+        Some(found.next()?.of(&named(group, resource)))
     }
 }

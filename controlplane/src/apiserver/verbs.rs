@@ -168,7 +168,7 @@ pub(super) async fn serve(
             call.warnings = warnings;
             answer
         }
-        false => call.dispatch(body).await,
+        false => call.read_out(body).await,
     };
     let mut answer = match answer {
         Ok(answer) => answer,

@@ -34,6 +34,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 /// What the past of all resources together may hold on to, in bytes: enough for five minutes of 500 writes a second of objects
 /// of a kilobyte, with what an event and an old object cost beside their bytes. A resource has no limit of its own; when all
@@ -79,10 +80,29 @@ struct Shared {
     applied: watch::Sender<Revision>,
     /// Snapshots older than this are refused.
     oldest: watch::Sender<Revision>,
+    silence: Silence,
     resources: RwLock<Resources>,
     /// What the past of all resources may hold on to, and what it holds on to.
     history_bytes: usize,
     held_bytes: Arc<AtomicUsize>,
+}
+
+/// Since when the store has not answered, if so: what is shown then may not be what it holds. All clones are one.
+#[derive(Clone, Default)]
+struct Silence(Arc<Mutex<Option<Instant>>>);
+
+impl Silence {
+    fn since(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn begins(&self) {
+        self.since().get_or_insert_with(Instant::now);
+    }
+
+    fn ends(&self) {
+        *self.since() = None;
+    }
 }
 
 #[derive(Default)]
@@ -146,6 +166,7 @@ impl Window {
         let shared = Arc::new(Shared {
             applied: watch::Sender::new(revision),
             oldest: watch::Sender::new(past.base().unwrap_or(revision)),
+            silence: Silence::default(),
             resources: RwLock::new(Resources {
                 by_prefix: BTreeMap::new(),
                 unclaimed,
@@ -207,6 +228,7 @@ impl Window {
             store: Arc::clone(&self.store),
             applied: self.shared.applied.subscribe(),
             oldest: self.shared.oldest.subscribe(),
+            silence: self.shared.silence.clone(),
             history: Mutex::new(history),
             held_bytes: Arc::clone(&self.shared.held_bytes),
             changed: watch::Sender::new(0),
@@ -265,6 +287,7 @@ pub struct ResourceWindow {
     store: Arc<dyn Store>,
     applied: watch::Receiver<Revision>,
     oldest: watch::Receiver<Revision>,
+    silence: Silence,
     history: Mutex<History>,
     /// What the past of all resources holds on to.
     held_bytes: Arc<AtomicUsize>,
@@ -341,13 +364,25 @@ impl ResourceWindow {
             let revision = self.store.current_revision().await?;
             self.reach(revision).await
         };
-        match tokio::time::timeout(LATEST_WITHIN, reaching).await {
+        let reached = tokio::time::timeout(LATEST_WITHIN, reaching).await;
+        match &reached {
+            Ok(Ok(())) => self.silence.ends(),
+            Ok(Err(StoreError::Unavailable(_))) | Err(_) => self.silence.begins(),
+            Ok(Err(_)) => {}
+        }
+        match reached {
             Ok(reached) => reached.map(|()| self.cached()),
             Err(_) => Err(StoreError::Unavailable(format!(
                 "the store stands still: nothing newer than revision {} can be read",
                 *self.applied.borrow()
             ))),
         }
+    }
+
+    /// For how long the store has not answered, as far as anybody has asked: what is shown may have changed since. `None` while it does.
+    pub fn silence(&self) -> Option<Duration> {
+        let since = *self.silence.since();
+        since.map(|since| since.elapsed())
     }
 
     /// Waits until the window has reached `revision`.

@@ -277,7 +277,7 @@ async fn what_is_written_and_read_is_counted_and_what_is_not_configured_is_not()
     assert_eq!(store.get(SECRET).await.unwrap().unwrap().value, plain());
     let count = |way: &str, prefix: &str, status: &str| {
         format!(
-            "operations_total{{transformation_type=\"{way}\",transformer_prefix=\"{prefix}\",status=\"{status}\"}} 1\n"
+            "operations_total{{resource=\"secrets\",transformation_type=\"{way}\",transformer_prefix=\"{prefix}\",status=\"{status}\"}} 1\n"
         )
     };
     let gcm = "k8s:enc:aesgcm:v1:";

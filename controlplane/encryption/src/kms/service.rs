@@ -1,13 +1,15 @@
-//! Calls to a plugin over its unix socket.
+//! Calls to a plugin over its unix socket, which are counted.
 //!
 //! Owns the connection and the deadline of calls. Never knows what is encrypted.
 
 use crate::cipher::Secret;
 use crate::config::KmsPlugin;
+use crate::metrics::{Metrics, OK};
 use hyper_util::rt::TokioIo;
 use proto::kms::key_management_service_client::KeyManagementServiceClient;
 use proto::kms::{DecryptRequest, EncryptRequest, EncryptResponse, EncryptedObject, StatusRequest, StatusResponse};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
@@ -16,6 +18,8 @@ use tonic::{Code, Status};
 pub(super) struct Service {
     client: KeyManagementServiceClient<Channel>,
     timeout: Duration,
+    plugin: String,
+    metrics: Arc<Metrics>,
 }
 
 /// Why a call failed; the text is the plugin's, or says that it does not answer.
@@ -31,7 +35,7 @@ pub(super) struct CallError {
 
 impl Service {
     /// Connects when it is first asked, and again after the plugin was away.
-    pub(super) fn new(plugin: &KmsPlugin) -> Self {
+    pub(super) fn new(plugin: &KmsPlugin, metrics: &Arc<Metrics>) -> Self {
         let socket = plugin.socket.clone();
         let connector = tower::service_fn(move |_: tonic::transport::Uri| {
             let socket = socket.clone();
@@ -41,11 +45,18 @@ impl Service {
         Self {
             client: KeyManagementServiceClient::new(channel),
             timeout: plugin.timeout,
+            plugin: plugin.name.clone(),
+            metrics: Arc::clone(metrics),
         }
     }
 
-    async fn within<T>(&self, call: impl Future<Output = Result<tonic::Response<T>, Status>>) -> Result<T, CallError> {
-        match tokio::time::timeout(self.timeout, call).await {
+    async fn within<T>(
+        &self,
+        method: &str,
+        call: impl Future<Output = Result<tonic::Response<T>, Status>>,
+    ) -> Result<T, CallError> {
+        let began = Instant::now();
+        let answer = match tokio::time::timeout(self.timeout, call).await {
             Ok(Ok(answer)) => Ok(answer.into_inner()),
             Ok(Err(status)) => Err(CallError {
                 text: format!("rpc error: code = {:?} desc = {}", status.code(), status.message()),
@@ -57,12 +68,15 @@ impl Service {
                 code: name(Code::DeadlineExceeded),
                 is_final: false,
             }),
-        }
+        };
+        let code = answer.as_ref().err().map_or(OK, |error| error.code);
+        self.metrics.called(&self.plugin, method, began, code);
+        answer
     }
 
     pub(super) async fn status(&self) -> Result<StatusResponse, CallError> {
         let mut client = self.client.clone();
-        self.within(client.status(StatusRequest {})).await
+        self.within("Status", client.status(StatusRequest {})).await
     }
 
     pub(super) async fn encrypt(&self, plain: &[u8]) -> Result<EncryptResponse, CallError> {
@@ -71,7 +85,7 @@ impl Service {
             plaintext: plain.to_vec(),
             uid: uid(),
         };
-        self.within(client.encrypt(request)).await
+        self.within("Encrypt", client.encrypt(request)).await
     }
 
     pub(super) async fn decrypt(&self, object: &EncryptedObject) -> Result<Secret, CallError> {
@@ -82,7 +96,8 @@ impl Service {
             key_id: object.key_id.clone(),
             annotations: object.annotations.clone(),
         };
-        Ok(Secret::new(self.within(client.decrypt(request)).await?.plaintext))
+        let answer = self.within("Decrypt", client.decrypt(request)).await?;
+        Ok(Secret::new(answer.plaintext))
     }
 }
 

@@ -276,7 +276,13 @@ async fn changes_wait_for_a_plugin_that_is_away() {
     let value = step.changes[0].value.as_ref().unwrap();
     assert!(unreadable::reason(value).is_some_and(|why| why.contains("the annotation is missing")));
     let text = crate::metrics::tests::lines(&metrics);
-    let read = "operations_total{transformation_type=\"from_storage\",transformer_prefix=\"k8s:enc:kms:v2:p:\",status=";
+    let read = "operations_total{resource=\"secrets\",transformation_type=\"from_storage\",transformer_prefix=\"k8s:enc:kms:v2:p:\",status=";
+    let call = |method: &str, code: &str, count: usize| {
+        format!(
+            "kms_operations_latency_seconds_count{{provider_name=\"p\",method_name=\"/v2.KeyManagementService/{method}\",\
+             grpc_status_code=\"{code}\"}} {count}\n"
+        )
+    };
     for line in [
         // The change, the list, and both again.
         format!("{read}\"Unavailable\"}} 2\n"),
@@ -284,6 +290,12 @@ async fn changes_wait_for_a_plugin_that_is_away() {
         format!("{read}\"InvalidArgument\"}} 1\n"),
         "cache_misses_total 4\n".to_owned(),
         "data_key_generation_duration_seconds_count 1\n".to_owned(),
+        call("Status", "OK", 1),
+        call("Encrypt", "OK", 1),
+        call("Decrypt", "Unavailable", 2),
+        call("Decrypt", "OK", 1),
+        // Who wrote it had it, and who read it has it now.
+        "dek_source_cache_size{provider_name=\"p\"} 1\n".to_owned(),
     ] {
         assert!(text.contains(&line), "{line} is not in\n{text}");
     }

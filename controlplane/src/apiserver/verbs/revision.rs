@@ -1,7 +1,14 @@
-//! Revisions in requests: reading one, and refusing one that has not come yet (control-plane contract §2.6). Pure.
+//! Revisions in requests: reading one, and refusing one that has not come yet (control-plane contract §2.6). What is to be said of a
+//! state that may be of before.
 
+use super::{Answer, Call};
+use crate::apiserver::Body;
 use crate::apiserver::status::{ApiError, Cause};
 use crate::store::Revision;
+use std::time::Duration;
+
+/// How long a store that does not answer is taken for one that has only been asked elsewhere.
+const SILENCE: Duration = Duration::from_secs(1);
 
 /// A resourceVersion parameter; `None` if it is empty.
 pub(super) fn parse_revision(text: &str) -> Result<Option<Revision>, ApiError> {
@@ -24,4 +31,25 @@ pub(super) fn too_large(wanted: Revision, current: Revision) -> ApiError {
     });
     error.retry_after_seconds = Some(1);
     error
+}
+
+impl Call<'_> {
+    /// Answers a request that writes nothing.
+    pub(super) async fn read_out(&mut self, body: Body) -> Result<Answer, ApiError> {
+        let answer = self.dispatch(body).await;
+        self.warnings.extend(self.of_before());
+        answer
+    }
+
+    /// What is to be known of a state that was asked for whatever its age, while the store does not answer.
+    fn of_before(&self) -> Option<String> {
+        let is_read = matches!(self.info.verb.as_str(), "get" | "list");
+        let is_any = is_read && !self.query.text("resourceVersion").is_empty();
+        let silence = self.window.silence().filter(|silence| is_any && *silence >= SILENCE)?;
+        Some(format!(
+            "the store has not answered for {} s: this is what it held at revision {}, which may have changed since",
+            silence.as_secs(),
+            self.window.cached().revision
+        ))
+    }
 }

@@ -15,6 +15,7 @@ mod reply_room;
 mod resume;
 mod routes;
 mod several;
+mod silence;
 mod stored_bytes;
 mod versions;
 mod watches;

@@ -231,22 +231,26 @@ async fn resume(store: &Arc<dyn Store>, shared: &Shared, ended: Ended) -> Option
                 Ok(()) => {}
                 Err(StoreError::Closed) => return None,
                 Err(error) => {
-                    wait(&error, &mut pause).await;
+                    wait(shared, &error, &mut pause).await;
                     failed = Some(StoreError::Compacted { wanted: 0, oldest: 0 });
                     continue;
                 }
             },
-            Some(error) => wait(&error, &mut pause).await,
+            Some(error) => wait(shared, &error, &mut pause).await,
         }
         let applied = *shared.applied.borrow();
         match store.follow(applied).await {
-            Ok(steps) => return Some(steps),
+            Ok(steps) => {
+                shared.silence.ends();
+                return Some(steps);
+            }
             Err(error) => failed = Some(error),
         }
     }
 }
 
-async fn wait(error: &StoreError, pause: &mut Duration) {
+async fn wait(shared: &Shared, error: &StoreError, pause: &mut Duration) {
+    shared.silence.begins();
     tracing::warn!(%error, "the store cannot be read");
     tokio::time::sleep(*pause).await;
     *pause = (*pause * 2).min(RETRY.1);
