@@ -292,9 +292,13 @@ impl Starter {
         let slices = endpoint::slice::EndpointSlices {
             informers: of(),
             hinted: Mutex::default(),
+            triggers: endpoint::trigger::Triggers::default(),
         };
         self.start("endpointslice-controller", slices);
-        let endpoints = endpoint::legacy::LegacyEndpoints { informers: of() };
+        let endpoints = endpoint::legacy::LegacyEndpoints {
+            informers: of(),
+            triggers: endpoint::trigger::Triggers::default(),
+        };
         self.start("endpoints-controller", endpoints);
         let mirror = endpoint::mirror::Mirror {
             informers: of(),

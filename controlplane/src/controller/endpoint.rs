@@ -16,6 +16,7 @@ pub mod legacy;
 pub mod mirror;
 pub mod slice;
 pub mod topology;
+pub mod trigger;
 
 /// A port as a pod offers it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -112,22 +113,18 @@ fn addresses(pod: &Pod) -> Vec<IpAddr> {
     all
 }
 
+fn wanted_ports(service: &Service) -> &[ServicePort] {
+    let ports = service.spec.as_ref().and_then(|spec| spec.ports.as_deref());
+    ports.unwrap_or_default()
+}
+
 fn backend(service: &Service, pod: &Pod) -> Option<Backend> {
     let addresses = addresses(pod);
     if pod::is_terminal(pod) || addresses.is_empty() {
         return None;
     }
-    let wanted = service
-        .spec
-        .as_ref()
-        .and_then(|s| s.ports.as_ref())
-        .into_iter()
-        .flatten();
-    let mut ports: Vec<Port> = wanted.clone().filter_map(|port| port_of(pod, port)).collect();
-    // A pod that offers none of the named ports offers nothing.
-    if ports.is_empty() && wanted.count() > 0 {
-        return None;
-    }
+    let wanted = wanted_ports(service).iter();
+    let mut ports: Vec<Port> = wanted.filter_map(|port| port_of(pod, port)).collect();
     ports.sort();
     let spec = pod.spec.as_ref()?;
     let ours = spec.subdomain.as_deref() == service.metadata.name.as_deref();
@@ -148,15 +145,21 @@ fn backend(service: &Service, pod: &Pod) -> Option<Backend> {
     })
 }
 
-/// The pods behind a Service, ordered by name.
+/// The pods a Service selects.
+pub fn selected<'p>(service: &Service, pods: &'p [Arc<Pod>]) -> impl Iterator<Item = &'p Arc<Pod>> + use<'p> {
+    let selector = selector(service);
+    pods.iter().filter(move |pod| {
+        selector
+            .as_ref()
+            .is_some_and(|s| s.matches_optional(pod.metadata.labels.as_ref()))
+    })
+}
+
+/// The pods behind a Service, ordered by name. One that has none of the named ports is among them: it has an address all the same.
 pub fn backends(service: &Service, pods: &[Arc<Pod>]) -> Vec<Backend> {
-    let Some(selector) = selector(service) else {
-        return vec![];
-    };
-    let selected = pods
-        .iter()
-        .filter(|p| selector.matches_optional(p.metadata.labels.as_ref()));
-    selected.filter_map(|p| backend(service, p)).collect()
+    selected(service, pods)
+        .filter_map(|pod| backend(service, pod))
+        .collect()
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ mod node_port;
 mod range;
 mod range_allocation;
 mod rules;
+mod status;
 
 pub use allocate::{
     ALLOCATOR, AllocateError, CLUSTER_DNS, IP_FAMILY, MANAGED_BY, Pool, Reserved, address_object, allocate,
@@ -33,6 +34,8 @@ pub use rules::is_external;
 /// The Service kind's strategy.
 pub struct Service;
 
+/// Where every node's kubelet listens: a balancer's address may be a node's.
+const KUBELET_PORT: i64 = 10_250;
 const TYPES: &[&str] = &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
 
 impl Strategy for Service {
@@ -100,7 +103,7 @@ impl Strategy for Service {
 
     fn validate_update(&self, new: &Value, old: &Value, subresource: &str) -> FieldErrors {
         if subresource == "status" {
-            return FieldErrors::default();
+            return FieldErrors::of_update(new, old, status::validate);
         }
         let mut errors = FieldErrors::of_update(new, old, validate);
         rules::update(&mut errors, new, old);
@@ -125,6 +128,7 @@ impl Strategy for Service {
 
 fn validate(object: &Value) -> FieldErrors {
     let mut errors = FieldErrors::default();
+    rules::topology(&mut errors, object);
     let spec = at(object, &["spec"]);
     let kind = text(spec, &["type"]);
     one_of(&mut errors, "spec.type", kind, TYPES);
@@ -133,8 +137,8 @@ fn validate(object: &Value) -> FieldErrors {
     if ports.is_empty() && !headless && kind != "ExternalName" {
         errors.push(FieldError::required("spec.ports", ""));
     }
-    validate_ports(&mut errors, ports, kind);
     validate_type(&mut errors, spec, kind, headless);
+    validate_ports(&mut errors, ports, kind);
     rules::addresses(&mut errors, spec);
     rules::traffic(&mut errors, object);
     rules::balanced(&mut errors, object);
@@ -192,11 +196,18 @@ fn validate_type(errors: &mut FieldErrors, spec: &Value, kind: &str, headless: b
                 }
             }
         }
-        "LoadBalancer" if headless => errors.push(FieldError::invalid(
-            "spec.clusterIPs[0]",
-            "None",
-            "may not be set to 'None' for LoadBalancer services",
-        )),
+        "LoadBalancer" => {
+            for (i, port) in list(spec, &["ports"]).iter().enumerate() {
+                if int(port, &["port"]) == Some(KUBELET_PORT) {
+                    let why = format!("may not expose port {KUBELET_PORT} externally since it is used by kubelet");
+                    errors.push(FieldError::invalid(format!("spec.ports[{i}]"), KUBELET_PORT, why));
+                }
+            }
+            if headless {
+                let why = "may not be set to 'None' for LoadBalancer services";
+                errors.push(FieldError::invalid("spec.clusterIPs[0]", "None", why));
+            }
+        }
         "NodePort" if headless => errors.push(FieldError::invalid(
             "spec.clusterIPs[0]",
             "None",

@@ -46,8 +46,8 @@ pub fn rules(settings: &Settings, own: &[Cidr]) -> Vec<Rule> {
             rules.push(between(Some(*range), Some(*cluster), Verdict::Return));
         }
         let mut steps = parts(Some(*range), None);
-        steps.push(Expression::Masquerade);
-        let comment = format!("from {range} out of the cluster: masquerade");
+        steps.push(Expression::MasqueradeRandomly);
+        let comment = format!("from {range} out of the cluster: masquerade, ports at random");
         rules.push(Rule { comment, steps });
     }
     if settings.backend == Backend::Vxlan {
@@ -71,9 +71,9 @@ fn into_tunnel(settings: &Settings, family: Family) -> Vec<Rule> {
     let steps = [
         Expression::Meta(MetaKey::OutputName),
         Expression::Compare(Comparison::Equal, name),
-        Expression::Masquerade,
+        Expression::MasqueradeRandomly,
     ];
-    let comment = format!("from elsewhere into {device}: masquerade");
+    let comment = format!("from elsewhere into {device}: masquerade, ports at random");
     rules.push(Rule {
         comment,
         steps: [only_family(family.is_v4()), steps.to_vec()].concat(),
@@ -168,7 +168,7 @@ mod tests {
                 "to 224.0.0.0/4: as it is",
                 "from 10.244.1.0/24 to 10.244.0.0/16: as it is",
                 "from 10.244.1.0/24 to 10.250.0.0/16: as it is",
-                "from 10.244.1.0/24 out of the cluster: masquerade",
+                "from 10.244.1.0/24 out of the cluster: masquerade, ports at random",
             ]
         );
         assert_eq!(
@@ -179,13 +179,13 @@ mod tests {
             )[2..],
             [
                 "from 10.244.1.0/24 to 10.244.0.0/16: as it is",
-                "from 10.244.1.0/24 out of the cluster: masquerade",
+                "from 10.244.1.0/24 out of the cluster: masquerade, ports at random",
                 "from fd00:0:0:1::/64 to fd00::/48: as it is",
-                "from fd00:0:0:1::/64 out of the cluster: masquerade",
+                "from fd00:0:0:1::/64 out of the cluster: masquerade, ports at random",
                 "from 10.244.0.0/16: as it is",
-                "from elsewhere into flannel.1: masquerade",
+                "from elsewhere into flannel.1: masquerade, ports at random",
                 "from fd00::/48: as it is",
-                "from elsewhere into flannel-v6.1: masquerade",
+                "from elsewhere into flannel-v6.1: masquerade, ports at random",
             ]
         );
         assert_eq!(comments(Backend::Vxlan, &["10.244.0.0/16"], &[]), [""; 0]);

@@ -117,6 +117,8 @@ pub enum Expression {
     Verdict(Verdict),
     /// Translate the source to the outgoing interface's address.
     Masquerade,
+    /// The same, with a random port: two connections at once do not choose one, and lose each other's packets.
+    MasqueradeRandomly,
     /// Keep connection tracking, and so translation, off the packet. Only before tracking begins: priority -300 (`raw`).
     NoTrack,
     /// Translate the destination to the address in register one and the port in register two.
@@ -183,6 +185,10 @@ impl Expression {
             Self::Load(register, value) => ("immediate", encode_immediate(*register as u32, encode_value(value))),
             Self::Verdict(verdict) => ("immediate", encode_immediate(NFT_REG_VERDICT, encode_verdict(verdict))),
             Self::Masquerade => ("masq", Attributes::new()),
+            Self::MasqueradeRandomly => (
+                "masq",
+                Attributes::new().attr_be32(NFTA_MASQ_FLAGS, NF_NAT_RANGE_PROTO_RANDOM_FULLY),
+            ),
             Self::NoTrack => ("notrack", Attributes::new()),
             Self::DestinationNat(family) => {
                 let data = Attributes::new()

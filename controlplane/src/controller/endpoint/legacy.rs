@@ -1,7 +1,8 @@
 //! Endpoints: one object per Service, of its name, for clients that know nothing newer.
 
 use super::slice::wire_pods;
-use super::{Backend, Port, backends, is_headless, publishes_not_ready, selector};
+use super::trigger::{Triggers, annotated};
+use super::{Backend, Port, backends, is_headless, publishes_not_ready, selected, selector, wanted_ports};
 use crate::controller::harness::{Controller, Wiring};
 use crate::controller::informers::Informers;
 use crate::controller::write::{self, Plan, Write};
@@ -11,6 +12,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use kube::api::ObjectMeta;
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 const MANAGED_BY: &str = "endpoints.kubernetes.io/managed-by";
 const MANAGER: &str = "endpoint-controller";
@@ -22,6 +24,8 @@ const MOST: usize = 1000;
 pub struct LegacyEndpoints {
     /// The shared informers.
     pub informers: Informers,
+    /// When what changes endpoints happened.
+    pub triggers: Triggers,
 }
 
 impl Controller for LegacyEndpoints {
@@ -37,12 +41,16 @@ impl Controller for LegacyEndpoints {
         let existing = self.informers.endpoints.get_key(key);
         let writes = match self.informers.services.get_key(key) {
             // Endpoints that somebody else made have no label of ours.
-            None => existing
-                .filter(|e| e.labels().contains_key(MANAGED_BY))
-                .map(|e| Write::delete(write::ENDPOINTS, &*e)),
+            None => {
+                self.triggers.forget(key);
+                existing
+                    .filter(|e| e.labels().contains_key(MANAGED_BY))
+                    .map(|e| Write::delete(write::ENDPOINTS, &*e))
+            }
             Some(service) if selector(&service).is_some() && self.informers.takes_new(&key.namespace) => {
-                let backends = backends(&service, &self.informers.pods.list_namespace(&key.namespace));
-                plan(&service, &backends, existing.as_deref())
+                let pods = self.informers.pods.list_namespace(&key.namespace);
+                let trigger = self.triggers.of(key, &service, selected(&service, &pods));
+                plan(&service, &backends(&service, &pods), existing.as_deref(), trigger)
             }
             Some(_) => None,
         };
@@ -63,20 +71,31 @@ fn ports(ports: &[Port]) -> Option<Vec<EndpointPort>> {
     (!ports.is_empty()).then(|| ports.iter().map(port).collect())
 }
 
-fn subsets(service: &Service, backends: &[Backend]) -> Vec<EndpointSubset> {
+/// Who is shown, and whether there were more: those that are ready first, where there is no room for all. Pods on their way out are shown
+/// only where not-ready ones are published, and one that has none of the named ports offers nothing.
+fn shown<'b>(service: &Service, backends: &'b [Backend]) -> (Vec<(&'b Backend, IpAddr)>, bool) {
     let v6 = service
         .spec
         .as_ref()
         .and_then(|s| s.ip_families.as_ref())
         .and_then(|f| f.first())
         .is_some_and(|f| f == "IPv6");
+    let publish = publishes_not_ready(service);
+    let has_ports = !wanted_ports(service).is_empty();
+    let is_shown = |b: &&Backend| (publish || !b.terminating) && (!has_ports || !b.ports.is_empty());
+    let address = |b: &'b Backend| Some((b, *b.addresses.iter().find(|a| a.is_ipv6() == v6)?));
+    let all = backends.iter().filter(is_shown).filter_map(address);
+    let (mut shown, waiting): (Vec<_>, Vec<_>) = all.partition(|(b, _)| publish || b.serving);
+    shown.extend(waiting);
+    let truncated = shown.len() > MOST;
+    shown.truncate(MOST);
+    (shown, truncated)
+}
+
+fn subsets(service: &Service, backends: &[(&Backend, IpAddr)]) -> Vec<EndpointSubset> {
     let mut groups: BTreeMap<Vec<Port>, (Vec<EndpointAddress>, Vec<EndpointAddress>)> = BTreeMap::new();
     let publish = publishes_not_ready(service);
-    // Pods on their way out are shown only where not-ready ones are published.
-    for backend in backends.iter().filter(|b| publish || !b.terminating).take(MOST) {
-        let Some(address) = backend.addresses.iter().find(|a| a.is_ipv6() == v6) else {
-            continue;
-        };
+    for (backend, address) in backends {
         let (ready, waiting) = groups.entry(backend.ports.clone()).or_default();
         let side = if publish || backend.serving { ready } else { waiting };
         side.push(EndpointAddress {
@@ -98,23 +117,28 @@ fn subsets(service: &Service, backends: &[Backend]) -> Vec<EndpointSubset> {
     groups.into_iter().map(subset).collect()
 }
 
-/// The write that makes the object show the backends, if any.
-pub fn plan(service: &Service, backends: &[Backend], existing: Option<&Endpoints>) -> Option<Write> {
-    let subsets = subsets(service, backends);
+/// The write that makes the object show the backends, if any; `trigger` is when what changes them happened.
+pub fn plan(
+    service: &Service,
+    backends: &[Backend],
+    existing: Option<&Endpoints>,
+    trigger: Option<Timestamp>,
+) -> Option<Write> {
+    let (shown, truncated) = shown(service, backends);
+    let subsets = subsets(service, &shown);
     let mut labels = service.labels().clone();
     labels.insert(MANAGED_BY.into(), MANAGER.into());
     if is_headless(service) {
         labels.insert(HEADLESS.into(), String::new());
     }
-    let truncated = backends.len() > MOST;
     let Some(old) = existing else {
-        let annotations = truncated.then(|| BTreeMap::from([(OVER_CAPACITY.to_owned(), "truncated".to_owned())]));
+        let over = truncated.then(|| BTreeMap::from([(OVER_CAPACITY.to_owned(), "truncated".to_owned())]));
         let new = Endpoints {
             metadata: ObjectMeta {
                 name: service.metadata.name.clone(),
                 namespace: service.namespace(),
                 labels: Some(labels),
-                annotations,
+                annotations: annotated(over, trigger),
                 ..ObjectMeta::default()
             },
             subsets: Some(subsets),
@@ -128,11 +152,12 @@ pub fn plan(service: &Service, backends: &[Backend], existing: Option<&Endpoints
     let mut new = old.clone();
     new.subsets = Some(subsets);
     new.metadata.labels = Some(labels);
-    let annotations = new.metadata.annotations.get_or_insert_default();
+    let mut annotations = new.metadata.annotations.unwrap_or_default();
     if truncated {
         annotations.insert(OVER_CAPACITY.into(), "truncated".into());
     } else {
         annotations.remove(OVER_CAPACITY);
     }
+    new.metadata.annotations = annotated(Some(annotations), trigger);
     Some(Write::replace(write::ENDPOINTS, &new))
 }

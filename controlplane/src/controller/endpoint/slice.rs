@@ -1,7 +1,8 @@
 //! EndpointSlices: at most 100 endpoints each, changed as little as can be.
 
 use super::topology::{self, Ratios, ZONE};
-use super::{Backend, Port, backends, is_headless, publishes_not_ready, selector};
+use super::trigger::{Triggers, annotated};
+use super::{Backend, Port, backends, is_headless, publishes_not_ready, selected, selector};
 use crate::controller::harness::{Controller, Wiring};
 use crate::controller::informers::Informers;
 use crate::controller::owner::controller_reference;
@@ -34,6 +35,8 @@ pub struct EndpointSlices {
     pub informers: Informers,
     /// Services whose endpoints have hints by the zones' CPUs: what was told of them.
     pub hinted: Mutex<BTreeSet<Key>>,
+    /// When what changes endpoints happened.
+    pub triggers: Triggers,
 }
 
 /// Services of a namespace that select a pod with these labels.
@@ -133,13 +136,16 @@ impl Controller for EndpointSlices {
             .filter(|s| s.metadata.deletion_timestamp.is_none());
         let Some(service) = service else {
             self.told(|hinted| hinted.remove(key));
+            self.triggers.forget(key);
             // The collector removes what a deleted Service owned.
             return Plan::default();
         };
         if selector(&service).is_none() || !self.informers.takes_new(&key.namespace) {
             return Plan::default();
         }
-        let backends = backends(&service, &self.informers.pods.list_namespace(&key.namespace));
+        let pods = self.informers.pods.list_namespace(&key.namespace);
+        let trigger = self.triggers.of(key, &service, selected(&service, &pods));
+        let backends = backends(&service, &pods);
         let zone = |node: &str| {
             let node: Option<Arc<Node>> = self.informers.nodes.get("", node);
             node.and_then(|n| n.labels().get(ZONE).cloned())
@@ -148,7 +154,7 @@ impl Controller for EndpointSlices {
         let ratios = is_auto
             .then(|| topology::ratios(&self.informers.nodes.list()))
             .flatten();
-        let (writes, hints) = plan(&service, &backends, &slices, zone, ratios.as_ref());
+        let (writes, hints) = plan(&service, &backends, &slices, zone, ratios.as_ref(), trigger);
         Plan {
             writes,
             events: self.events(key, &service, hints),
@@ -225,7 +231,7 @@ fn endpoint(
         addresses: vec![address.to_string()],
         conditions: Some(EndpointConditions {
             ready: Some(ready),
-            serving: Some(publishes_not_ready(service) || backend.serving),
+            serving: Some(backend.serving),
             terminating: Some(backend.terminating),
         }),
         hostname: backend.hostname.clone(),
@@ -306,14 +312,21 @@ struct Filled {
     contents: Vec<Vec<Endpoint>>,
 }
 
+/// Whether a slice is this very Service's: one of its name before left others, which the collector removes soon.
+fn is_owned(slice: &EndpointSlice, service: &Service) -> bool {
+    let mut owners = slice.owner_references().iter();
+    owners.any(|owner| owner.kind == "Service" && Some(&owner.uid) == service.metadata.uid.as_ref())
+}
+
 /// Writes that make the slices show the backends, and what became of hints by zones where the Service asks for them; `ratios` are the
-/// zones' shares, if they can be told.
+/// zones' shares, if they can be told, and `trigger` is when what changes them happened.
 pub fn plan(
     service: &Service,
     backends: &[Backend],
     slices: &[Arc<EndpointSlice>],
     zone: impl Fn(&str) -> Option<String>,
     ratios: Option<&Ratios>,
+    trigger: Option<Timestamp>,
 ) -> (Vec<Write>, Vec<Hints>) {
     let mut groups: BTreeMap<Group, Vec<Endpoint>> = BTreeMap::new();
     for v6 in families(service) {
@@ -331,7 +344,7 @@ pub fn plan(
     let keeps_hints = topology::is_auto(service);
     let fill = |((kind, group), endpoints): (Group, Vec<Endpoint>)| {
         let ports = ports(&group);
-        let same = |s: &&Arc<EndpointSlice>| group_of(s) == (kind.to_owned(), ports.clone());
+        let same = |s: &&Arc<EndpointSlice>| is_owned(s, service) && group_of(s) == (kind.to_owned(), ports.clone());
         let own: Vec<_> = slices.iter().filter(same).cloned().collect();
         let contents = fill(endpoints, &own, keeps_hints);
         Filled {
@@ -355,7 +368,8 @@ pub fn plan(
         .flat_map(|group| &group.own)
         .map(|s| s.name_any())
         .collect();
-    let mut writes: Vec<Write> = groups.into_iter().flat_map(|group| group.writes(service)).collect();
+    let groups = groups.into_iter();
+    let mut writes: Vec<Write> = groups.flat_map(|group| group.writes(service, trigger)).collect();
     let stale = slices.iter().filter(|s| !kept.contains(&s.name_any()));
     writes.extend(stale.map(|s| Write::delete(write::ENDPOINT_SLICES, &**s)));
     (writes, hints)
@@ -397,7 +411,7 @@ fn fill(endpoints: Vec<Endpoint>, own: &[Arc<EndpointSlice>], keeps_hints: bool)
 }
 
 impl Filled {
-    fn writes(self, service: &Service) -> Vec<Write> {
+    fn writes(self, service: &Service, trigger: Option<Timestamp>) -> Vec<Write> {
         let empty_ones_go = self.contents.iter().any(|content| !content.is_empty());
         let mut writes = Vec::new();
         for (i, content) in self.contents.into_iter().enumerate() {
@@ -405,15 +419,15 @@ impl Filled {
                 Some(old) if content.is_empty() && (empty_ones_go || i > 0) => {
                     writes.push(Write::delete(write::ENDPOINT_SLICES, &**old));
                 }
-                Some(old) => writes.extend(update(service, old, content)),
-                None => writes.push(create(service, self.kind, &self.ports, content)),
+                Some(old) => writes.extend(update(service, old, content, trigger)),
+                None => writes.push(create(service, self.kind, &self.ports, content, trigger)),
             }
         }
         writes
     }
 }
 
-fn update(service: &Service, old: &EndpointSlice, content: Vec<Endpoint>) -> Option<Write> {
+fn update(service: &Service, old: &EndpointSlice, content: Vec<Endpoint>, trigger: Option<Timestamp>) -> Option<Write> {
     let labels = labels(service);
     if old.endpoints.as_deref().unwrap_or_default() == content && *old.labels() == labels {
         return None;
@@ -421,15 +435,23 @@ fn update(service: &Service, old: &EndpointSlice, content: Vec<Endpoint>) -> Opt
     let mut new = old.clone();
     new.endpoints = Some(content);
     new.metadata.labels = Some(labels);
+    new.metadata.annotations = annotated(new.metadata.annotations, trigger);
     Some(Write::replace(write::ENDPOINT_SLICES, &new))
 }
 
-fn create(service: &Service, kind: &str, ports: &[EndpointPort], content: Vec<Endpoint>) -> Write {
+fn create(
+    service: &Service,
+    kind: &str,
+    ports: &[EndpointPort],
+    content: Vec<Endpoint>,
+    trigger: Option<Timestamp>,
+) -> Write {
     let slice = EndpointSlice {
         metadata: ObjectMeta {
             generate_name: Some(format!("{}-", service.name_any())),
             namespace: service.namespace(),
             labels: Some(labels(service)),
+            annotations: annotated(None, trigger),
             owner_references: Some(vec![controller_reference(&write::SERVICES, service)]),
             ..ObjectMeta::default()
         },

@@ -22,7 +22,7 @@ fn pod(i: usize, extra: Value) -> Arc<Pod> {
 }
 
 fn slices(service: &Service, pods: &[Arc<Pod>], old: &[Arc<EndpointSlice>]) -> Vec<Write> {
-    slice::plan(service, &backends(service, pods), old, |_| Some("z".into()), None).0
+    slice::plan(service, &backends(service, pods), old, |_| Some("z".into()), None, None).0
 }
 
 fn body(write: &Write) -> Value {
@@ -49,7 +49,8 @@ fn conditions_follow_the_truth_table() {
         ("ready", json!({}), json!({}), (true, true, false)),
         ("not ready", not_ready.clone(), json!({}), (false, false, false)),
         ("terminating", ending.clone(), json!({}), (false, true, true)),
-        ("published", not_ready, publish.clone(), (true, true, false)),
+        // Ready by request; whether it serves its pod alone says.
+        ("published", not_ready, publish.clone(), (true, false, false)),
         ("published and terminating", ending, publish, (true, true, true)),
     ];
     for (name, pod_extra, service_extra, (ready, serving, terminating)) in table {
@@ -88,9 +89,102 @@ fn named_ports_are_looked_up_in_each_pod() {
         json!({"spec": {"containers": [{"name": "c", "ports": [{"name": "web", "containerPort": 9001}]}]}}),
     );
     let without = pod(2, json!({"spec": {"containers": [{"name": "c"}]}}));
-    let writes = slices(&named, &[pod(0, json!({})), other, without], &[]);
-    let ports: Vec<_> = writes.iter().map(|w| body(w)["ports"][0]["port"].clone()).collect();
-    assert_eq!(ports, [json!(9000), json!(9001)]);
+    let pods = [pod(0, json!({})), other, without];
+    let writes = slices(&named, &pods, &[]);
+    // One that has no such port is there by its address: a headless Service's names lead to it.
+    let seen: Vec<_> = writes
+        .iter()
+        .map(|write| {
+            let body = body(write);
+            let names = body["endpoints"].as_array().unwrap().iter();
+            let names: Vec<_> = names
+                .map(|e| e["targetRef"]["name"].as_str().unwrap().to_owned())
+                .collect();
+            (body["ports"][0]["port"].as_u64(), names.join(" "))
+        })
+        .collect();
+    let named_by = |port, name: &str| (port, name.to_owned());
+    assert_eq!(
+        seen,
+        [
+            named_by(None, "p002"),
+            named_by(Some(9000), "p000"),
+            named_by(Some(9001), "p001")
+        ]
+    );
+    // The older object has no place for it.
+    let made = body(&legacy::plan(&named, &backends(&named, &pods), None, None).unwrap());
+    assert_eq!(made["subsets"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn slices_of_an_earlier_service_of_the_name_are_not_gone_on_with() {
+    let (first, pods) = (service(json!({})), [pod(0, json!({}))]);
+    let old = [made(&slices(&first, &pods, &[])[0], "web-a")];
+    let again = service(json!({"metadata": {"uid": "another"}}));
+    let writes = slices(&again, &pods, &old);
+    let owner = &body(&writes[0])["metadata"]["ownerReferences"][0]["uid"];
+    assert_eq!(
+        owner, "another",
+        "the collector takes the old slice away whatever stands in it"
+    );
+    assert_eq!((writes.len(), writes[1].key.name.as_str()), (2, "web-a"));
+    assert!(matches!(writes[1].verb, Verb::Delete { .. }));
+}
+
+#[test]
+fn what_is_written_says_when_it_happened() {
+    let (service, pods) = (service(json!({})), [pod(0, json!({}))]);
+    let backends = backends(&service, &pods);
+    let trigger = Some("2026-01-01T00:00:05Z".parse().unwrap());
+    let plan = |old: &[Arc<EndpointSlice>], trigger| slice::plan(&service, &backends, old, |_| None, None, trigger).0;
+    let told = |write: &Write| body(write)["metadata"]["annotations"][trigger::ANNOTATION].clone();
+    let first = plan(&[], trigger);
+    assert_eq!(told(&first[0]), "2026-01-01T00:00:05Z");
+    let old = made(&first[0], "web-a");
+    assert_eq!(plan(&[old.clone()], None), [], "by itself it is no change");
+    let mut other = EndpointSlice::clone(&old);
+    other.endpoints = Some(vec![]);
+    let other = [Arc::new(other)];
+    assert_eq!(told(&plan(&other, None)[0]), Value::Null);
+    assert_eq!(told(&plan(&other, trigger)[0]), "2026-01-01T00:00:05Z");
+    let first = legacy::plan(&service, &backends, None, trigger).unwrap();
+    assert_eq!(told(&first), "2026-01-01T00:00:05Z");
+    let mut old: Endpoints = serde_json::from_value(body(&first)).unwrap();
+    assert_eq!(legacy::plan(&service, &backends, Some(&old), None), None);
+    old.subsets = None;
+    assert_eq!(
+        told(&legacy::plan(&service, &backends, Some(&old), None).unwrap()),
+        Value::Null
+    );
+}
+
+#[test]
+fn where_not_all_fit_those_that_are_ready_are_shown() {
+    let service = service(json!({}));
+    let waiting = json!({"status": {"conditions": []}});
+    let pods = |waiting_first: usize, all: usize| -> Vec<Arc<Pod>> {
+        let extra = |i| if i < waiting_first { waiting.clone() } else { json!({}) };
+        (0..all).map(|i| pod(i, extra(i))).collect()
+    };
+    for (waiting, all, ready, shown, over) in [
+        (10, 1000, 990, 10, json!(null)),
+        (10, 1001, 991, 9, json!("truncated")),
+        (10, 1200, 1000, 0, json!("truncated")),
+    ] {
+        let made = body(&legacy::plan(&service, &backends(&service, &pods(waiting, all)), None, None).unwrap());
+        let subset = &made["subsets"][0];
+        let count = |key: &str| subset[key].as_array().map_or(0, Vec::len);
+        assert_eq!(
+            (count("addresses"), count("notReadyAddresses")),
+            (ready, shown),
+            "{all}"
+        );
+        assert_eq!(
+            made["metadata"]["annotations"]["endpoints.kubernetes.io/over-capacity"],
+            over
+        );
+    }
 }
 
 #[test]
@@ -139,7 +233,7 @@ fn endpoints_have_two_sides() {
     let waiting = pod(1, json!({"status": {"conditions": []}}));
     let ending = pod(2, json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}));
     let backends = backends(&service, &[pod(0, json!({})), waiting, ending]);
-    let write = legacy::plan(&service, &backends, None).unwrap();
+    let write = legacy::plan(&service, &backends, None, None).unwrap();
     let made = body(&write);
     let subset = &made["subsets"][0];
     assert_eq!(made["subsets"].as_array().unwrap().len(), 1);
@@ -150,7 +244,7 @@ fn endpoints_have_two_sides() {
         json!([{"name": "http", "port": 8080, "protocol": "TCP"}])
     );
     let old: Endpoints = serde_json::from_value(made).unwrap();
-    assert_eq!(legacy::plan(&service, &backends, Some(&old)), None);
+    assert_eq!(legacy::plan(&service, &backends, Some(&old), None), None);
 }
 
 #[test]
@@ -216,6 +310,7 @@ fn by_zone(
         old,
         |node| Some(node.to_owned()),
         ratios,
+        None,
     )
 }
 

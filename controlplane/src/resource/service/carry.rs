@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::rules;
 use crate::resource::field::{at, copy, int, list, list_mut, remove, set, text};
@@ -49,6 +49,16 @@ pub(super) fn keep_allocated(new: &mut Value, old: &Value) {
         drop_node_ports(new, old);
     }
     drop_what_the_type_had(new, old);
+    drop_balancer_status(new);
+}
+
+/// What a balancer said of a Service that has none any more is not true, whoever takes the balancer down and whenever: proxies lead
+/// traffic by it.
+fn drop_balancer_status(new: &mut Value) {
+    let status = &["status", "loadBalancer"];
+    if kind(new) != "LoadBalancer" && !list(new, &["status", "loadBalancer", "ingress"]).is_empty() {
+        set(new, status, json!({}));
+    }
 }
 
 fn keep_addresses(new: &mut Value, old: &Value) {

@@ -14,6 +14,9 @@ use crate::resource::node::is_cidr;
 /// The annotation that was before `spec.loadBalancerSourceRanges`.
 const RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
 
+const TOPOLOGY_MODE: &str = "service.kubernetes.io/topology-mode";
+const TOPOLOGY_HINTS: &str = "service.kubernetes.io/topology-aware-hints";
+
 const ONLY_BALANCED: &str = "may only be used when `type` is 'LoadBalancer'";
 
 /// Whether a Service is reached from outside the cluster.
@@ -27,6 +30,18 @@ pub fn is_external(service: &Value) -> bool {
 /// Whether a Service is balanced to local endpoints only, so that nodes must tell whether they have any.
 pub(super) fn needs_health_check(service: &Value) -> bool {
     text(service, &["spec", "type"]) == "LoadBalancer" && text(service, &["spec", "externalTrafficPolicy"]) == "Local"
+}
+
+/// The annotation that asks for hints by zones, and the one before it: where both are, they say the same.
+pub(super) fn topology(errors: &mut FieldErrors, service: &Value) {
+    let said = |key: &str| at(service, &["metadata", "annotations", key]).as_str();
+    if let (Some(mode), Some(hints)) = (said(TOPOLOGY_MODE), said(TOPOLOGY_HINTS))
+        && mode != hints
+    {
+        let why = format!("must match annotations[{TOPOLOGY_HINTS}] when both are specified");
+        let path = format!("metadata.annotations[{TOPOLOGY_MODE}]");
+        errors.push(FieldError::invalid(path, mode, why));
+    }
 }
 
 /// Policies of where traffic goes.

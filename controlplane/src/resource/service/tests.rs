@@ -54,6 +54,11 @@ fn validation_texts() {
             json!({"ports": [{"port": 80, "nodePort": 30000}]}),
             "spec.ports[0].nodePort: Forbidden: may not be used when `type` is 'ClusterIP'",
         ),
+        (
+            json!({"type": "LoadBalancer", "ports": [{"port": 80, "name": "a"}, {"port": 10_250, "name": "b"}]}),
+            "spec.ports[1]: Invalid value: 10250: may not expose port 10250 externally since it is used by kubelet",
+        ),
+        (json!({"type": "NodePort", "ports": [{"port": 10_250}]}), ""),
     ] {
         let texts: Vec<String> = Service
             .validate(&service(spec.clone()))
@@ -62,6 +67,62 @@ fn validation_texts() {
             .collect();
         assert_eq!(texts.join("; "), text, "{spec}");
     }
+}
+
+#[test]
+fn annotations_of_hints_agree() {
+    let (new, old) = (
+        "service.kubernetes.io/topology-mode",
+        "service.kubernetes.io/topology-aware-hints",
+    );
+    for (mode, hints, text) in [
+        ("Auto", "Auto", ""),
+        (
+            "Auto",
+            "Disabled",
+            "metadata.annotations[service.kubernetes.io/topology-mode]: Invalid value: \"Auto\": must match \
+             annotations[service.kubernetes.io/topology-aware-hints] when both are specified",
+        ),
+    ] {
+        let mut made = service(json!({"ports": [{"port": 80}]}));
+        made["metadata"]["annotations"] = json!({new: mode, old: hints});
+        assert_eq!(problems(&made).join("; "), text);
+    }
+}
+
+#[test]
+fn a_service_that_is_balanced_no_more_shows_no_balancer() {
+    let mut old = service(
+        json!({"type": "LoadBalancer", "clusterIP": "10.0.0.9", "clusterIPs": ["10.0.0.9"],
+        "ports": [{"port": 80}]}),
+    );
+    old["status"] = json!({"loadBalancer": {"ingress": [{"ip": "192.0.2.1", "ipMode": "VIP"}]}, "conditions": []});
+    let mut stays = old.clone();
+    Service.prepare_update(&mut stays, &old, "");
+    assert_eq!(stays["status"], old["status"]);
+    for kind in ["ClusterIP", "NodePort", "ExternalName"] {
+        let mut new = old.clone();
+        new["spec"]["type"] = json!(kind);
+        // Who writes the specification has no say in the status.
+        new["status"] = json!({"loadBalancer": {"ingress": [{"ip": "192.0.2.2", "ipMode": "VIP"}]}});
+        Service.prepare_update(&mut new, &old, "");
+        assert_eq!(new["status"], json!({"loadBalancer": {}, "conditions": []}), "{kind}");
+    }
+}
+
+#[test]
+fn the_status_is_judged_when_it_is_written() {
+    let old = service(json!({"type": "LoadBalancer", "ports": [{"port": 80}]}));
+    let mut new = old.clone();
+    new["status"] = json!({"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}});
+    // Whoever leaves the mode out gets the usual one.
+    Service.default(&mut new);
+    assert_eq!(Service.validate_update(&new, &old, "status"), []);
+    let mut wrong = new.clone();
+    wrong["status"]["loadBalancer"]["ingress"][0]["ip"] = json!("nowhere");
+    assert_eq!(Service.validate_update(&wrong, &new, "status").len(), 1);
+    // What is stored already may be written again.
+    assert_eq!(Service.validate_update(&wrong, &wrong, "status"), []);
 }
 
 #[test]
