@@ -274,6 +274,8 @@ async fn two_of_three_serve_and_a_compaction_leaves_readers_no_gap() {
         .unwrap();
     let leader = cluster.leader().await;
     cluster.wipe((leader + 1) % 3);
+    // Whoever asks first finds out, and asks another.
+    etcd.current_revision().await.unwrap();
     // A reader that does not read meanwhile.
     let mut steps = etcd.follow(base).await.unwrap();
     let large = Bytes::from(vec![b' '; 256 << 10]);
