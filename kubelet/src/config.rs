@@ -109,6 +109,8 @@ pub struct Config {
 pub struct ClusterNetwork {
     /// `--service-proxy`: Services' addresses lead to their endpoints.
     pub proxy: bool,
+    /// `--service-proxy-config`: the KubeProxyConfiguration it goes by, beside what the kubelet knows itself.
+    pub proxy_config: Option<PathBuf>,
     /// `--reserve-node-ports`: which of them the kernel does not choose for the node's own connections.
     pub reserve_node_ports: Option<proxy::node_ports::Ports>,
     /// `--cluster-dns-responder`: the addresses of `clusterDNS` are answered on here.

@@ -171,12 +171,25 @@ pub fn load(flags: &Flags) -> Result<Config, ConfigError> {
 /// # Errors
 /// Everything that is wrong with them.
 pub fn resolve(file: Option<&str>, flags: &Flags) -> Result<Config, ConfigError> {
+    resolve_with(file, flags, &[])
+}
+
+/// The same, for a program whose `defaults` go before upstream's: dotted paths, and what holds where the file says nothing.
+///
+/// # Errors
+/// Everything that is wrong with file and flags.
+pub fn resolve_with(
+    file: Option<&str>,
+    flags: &Flags,
+    defaults: &[(&'static str, Value)],
+) -> Result<Config, ConfigError> {
     let mistakes = |origin| move |mistakes| ConfigError::Mistakes { origin, mistakes };
     let decoded = match file {
         None => tree::Decoded::default(),
         Some(text) => tree::decode(text).map_err(mistakes("failed complete: failed to decode"))?,
     };
     let (mut tree, mut warnings) = (decoded.tree, unknown(&decoded.unknown));
+    tree.fill(defaults);
     complete(&mut tree);
     let mut ignored = Vec::new();
     for (path, value, flag) in &flags.fields {

@@ -15,7 +15,12 @@ pub(super) fn proxy(given: &Arc<Given>) -> Begin {
     Box::new(move |stop| {
         let given = given.clone();
         Box::pin(async move {
-            let config = settings::proxy(&given.config)?;
+            let file = proxy_file(&given).await?;
+            let config = settings::proxy(&given.config.cluster_network, file.as_deref())?;
+            config
+                .warnings
+                .iter()
+                .for_each(|warning| tracing::warn!("Service proxy: {warning}"));
             let (services, slices) = given.services.clone().ok_or("it follows no Services")?;
             let informers = proxy::serve::Informers {
                 nodes: given.nodes.clone(),
@@ -29,6 +34,18 @@ pub(super) fn proxy(given: &Arc<Given>) -> Begin {
             ended.map_err(|error| settings::chain(&error))
         })
     })
+}
+
+/// What the proxy's file says, if it has one.
+async fn proxy_file(given: &Given) -> Result<Option<String>, String> {
+    let Some(path) = given.config.cluster_network.proxy_config.clone() else {
+        return Ok(None);
+    };
+    let read = client::blocking::spawn(move || {
+        let text = std::fs::read_to_string(&path);
+        text.map_err(|error| format!("--service-proxy-config {}: {error}", path.display()))
+    });
+    read.await.map_err(|error| settings::chain(&error))?.map(Some)
 }
 
 pub(super) fn dns(given: &Arc<Given>) -> Begin {

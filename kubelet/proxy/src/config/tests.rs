@@ -1,6 +1,8 @@
 use super::*;
 use crate::flags::parse;
 
+mod defaults;
+
 const HEAD: &str = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
 
 fn flags(words: &[&str]) -> Flags {

@@ -76,6 +76,15 @@ impl Tree {
         items.iter().filter_map(Value::as_str).collect()
     }
 
+    /// Values in the place of what is not written.
+    pub(super) fn fill(&mut self, defaults: &[(&'static str, Value)]) {
+        for (path, value) in defaults {
+            if table::find(path).is_some_and(|field| is_unset(field, self.value(path))) {
+                self.set(path, value.clone());
+            }
+        }
+    }
+
     /// Upstream's defaults in the place of what is not written, for the addresses of servers by the family of `bindAddress`.
     pub(super) fn complete(&mut self) {
         for field in FIELDS {

@@ -156,6 +156,11 @@ pub(super) const FLAGS: &[Flag] = &[
         "lead Services' addresses to their endpoints, as kube-proxy does (not upstream's)",
     ),
     own(
+        "service-proxy-config",
+        Text,
+        "with --service-proxy: file with a KubeProxyConfiguration for it, such as nodePortAddresses (not upstream's)",
+    ),
+    own(
         "reserve-node-ports",
         Text,
         "with --service-proxy: range of node ports that the kernel is kept from choosing for the node's own connections, such as 30000-32767 (not upstream's)",

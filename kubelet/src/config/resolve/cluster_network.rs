@@ -7,6 +7,7 @@ use netlink::cidr::Cidr;
 use proxy::node_ports::{self, Ports};
 
 const PROXY: &str = "service-proxy";
+const PROXY_CONFIG: &str = "service-proxy-config";
 const RESERVE: &str = "reserve-node-ports";
 const DNS: &str = "cluster-dns-responder";
 const AUTOPATH: &str = "cluster-dns-autopath";
@@ -20,6 +21,7 @@ pub(super) fn read(reader: &mut Reader, flags: &Flags, dns: &DnsConfig) -> Clust
     let text = |name| flags.text(name).unwrap_or_default();
     let network = ClusterNetwork {
         proxy: on(PROXY),
+        proxy_config: Some(text(PROXY_CONFIG)).filter(|path| !path.is_empty()).map(Into::into),
         reserve_node_ports: reserved(reader, text(RESERVE)),
         dns: on(DNS),
         autopath: on(AUTOPATH),
@@ -42,6 +44,10 @@ pub(super) fn read(reader: &mut Reader, flags: &Flags, dns: &DnsConfig) -> Clust
     if network.reserve_node_ports.is_some() && !network.proxy {
         let why = format!("it is the Service proxy that reserves them, give --{PROXY}");
         reader.wrong(&format!("--{RESERVE}"), why);
+    }
+    if network.proxy_config.is_some() && !network.proxy {
+        let why = format!("it is the Service proxy's, give --{PROXY}");
+        reader.wrong(&format!("--{PROXY_CONFIG}"), why);
     }
     if network.autopath && !network.dns {
         reader.wrong(
@@ -96,6 +102,7 @@ fn ranges(reader: &mut Reader, text: &str) -> Vec<Cidr> {
 mod tests {
     use super::*;
     use crate::config::flags;
+    use std::path::Path;
 
     fn judge(arguments: &[&str], addresses: &[&str]) -> Result<ClusterNetwork, Vec<String>> {
         let flags = flags::parse(arguments.iter().map(ToString::to_string)).expect("flags");
@@ -127,6 +134,7 @@ mod tests {
                 "--cluster-dns-autopath",
                 "--network-policies",
                 "--reserve-node-ports=30000-30009",
+                "--service-proxy-config=/etc/proxy.yaml",
                 "--pod-network-backend=host-gw",
                 "--cluster-cidr=10.1.0.0/16,fd00::/48",
             ],
@@ -136,6 +144,7 @@ mod tests {
         assert!(found.proxy && found.dns && found.autopath && found.policies);
         assert_eq!(found.backend, Some(Backend::HostGw));
         assert_eq!(found.ranges.len(), 2);
+        assert_eq!(found.proxy_config.as_deref(), Some(Path::new("/etc/proxy.yaml")));
         assert_eq!(
             found.reserve_node_ports.map(|ports| ports.to_string()).as_deref(),
             Some("30000-30009")
@@ -170,6 +179,10 @@ mod tests {
             (
                 &["--reserve-node-ports=1-2"][..],
                 "--reserve-node-ports: it is the Service proxy",
+            ),
+            (
+                &["--service-proxy-config=/etc/proxy.yaml"],
+                "--service-proxy-config: it is the Service proxy's",
             ),
             (
                 &["--kubeconfig=/k", "--service-proxy", "--reserve-node-ports=2-1"],
