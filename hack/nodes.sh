@@ -64,11 +64,24 @@ choose_node() {
 # share them, and a network namespace has its own.
 switches_kept() { echo "/run/skiff-switches-$(stat -Lc %i /proc/self/ns/net)"; }
 
+# forget_lost KEPT: clusters that were killed and whose data are gone will give nothing back. If they were all there was, what they
+# noted is of a network namespace that has gone, too, and whose number another has by now; the first process's stays.
+forget_lost() {
+    local cluster data
+    for cluster in "$1"/clusters/*; do
+        data=$(cat "$cluster" 2>/dev/null) || continue
+        [[ -d $data ]] || rm -f "$cluster"
+    done
+    [[ ! /proc/self/ns/net -ef /proc/1/ns/net ]] || return 0
+    if rmdir "$1/clusters" 2>/dev/null; then rm -rf "$1"; fi
+}
+
 # keep_switches: who comes first notes how they stand. Then nothing is lost when they are turned: a machine that forwards takes
 # its routers' advertisements no more, unless it is told to.
 keep_switches() {
     local kept file words link
     kept=$(switches_kept)
+    forget_lost "$kept"
     mkdir -p "$kept/clusters"
     if [[ ! -e $kept/before ]]; then
         for file in /proc/sys/net/ipv4/ip_forward /proc/sys/net/ipv4/conf/all/accept_redirects \
@@ -77,7 +90,7 @@ keep_switches() {
         done >"$kept/before.new"
         mv "$kept/before.new" "$kept/before"
     fi
-    : >"$kept/clusters/$CLUSTER_ID"
+    echo "$DATA" >"$kept/clusters/$CLUSTER_ID"
     while read -r words; do
         [[ $words =~ \ dev\ ([^ ]+) ]] || continue
         link=/proc/sys/net/ipv6/conf/${BASH_REMATCH[1]}/accept_ra
