@@ -201,7 +201,7 @@ impl Disk {
             reply,
         };
         self.jobs.send(job).await.map_err(|_| StoreError::Closed)?;
-        answer.await.map_err(|_| StoreError::Closed)?
+        job::answered(&self.jobs, answer).await
     }
 }
 

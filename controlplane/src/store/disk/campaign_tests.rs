@@ -132,15 +132,10 @@ impl Load {
     }
 
     /// Ends a life: nobody asks it any more, and its directory is let go.
-    async fn close(&self, mut disk: Arc<Disk>) {
+    async fn close(&self, disk: Arc<Disk>) {
         self.door.send_replace(None);
-        let alone = loop {
-            match Arc::try_unwrap(disk) {
-                Ok(alone) => break alone,
-                Err(shared) => disk = shared,
-            }
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        };
+        until("answer to who still asks", || Arc::strong_count(&disk) == 1).await;
+        let alone = Arc::into_inner(disk).expect("nobody comes to ask it any more");
         tokio::time::timeout(LONG, alone.close())
             .await
             .expect("a store that ends");
