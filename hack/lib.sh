@@ -122,11 +122,12 @@ running() {
     [[ $pid =~ ^[0-9]+$ ]] && is_ours "$pid" && echo "$pid"
 }
 
-# has_become PID: the process is one of ours, and no longer the setsid that starts it (looked at first: it comes first).
+# has_become PID: the process is one of ours, and no longer the setsid that starts it, nor the shell that becomes setsid: what it is
+# before and after a look at its arguments is one program.
 has_become() {
     local program
     program=$(readlink "/proc/$1/exe" 2>/dev/null) || return 1
-    [[ ${program##*/} != setsid ]] && is_ours "$1"
+    [[ ${program##*/} != setsid ]] && is_ours "$1" && [[ $(readlink "/proc/$1/exe" 2>/dev/null) = "$program" ]]
 }
 
 # start NAME COMMAND...: starts our process NAME in the background, unless it runs; its output goes to log/NAME.log.
