@@ -6,6 +6,7 @@ use http::{Method, Request, Response};
 use kube::client::Body;
 use serde_json::json;
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 
 struct Nothing;
 
@@ -69,7 +70,9 @@ fn patches() -> Vec<Write> {
 async fn nothing_is_given_to_an_owner_that_goes_though_no_informer_shows_it() {
     let key = Key::new("default", "web");
     let (refusing, mut told) = running(Some("2026-01-01T00:00:00Z"));
-    let failure = refusing.batches(&key, &patches()).await.unwrap();
+    let writes = patches();
+    let refused = timeout(Duration::from_secs(60), refusing.batches(&key, &writes));
+    let failure = refused.await.expect("nothing is written").unwrap();
     assert_eq!(
         failure.message,
         "default/web has just been deleted at 2026-01-01T00:00:00Z"
@@ -77,7 +80,7 @@ async fn nothing_is_given_to_an_owner_that_goes_though_no_informer_shows_it() {
     assert_eq!((told.try_recv().ok(), told.try_recv().ok()), (Some(Method::GET), None));
 
     let (adopting, mut told) = running(None);
-    let (writes, mut methods) = (patches(), Vec::new());
+    let mut methods = Vec::new();
     tokio::select! {
         // It waits for an informer that shows nothing.
         _ = adopting.batches(&key, &writes) => panic!("nothing shows the write"),
