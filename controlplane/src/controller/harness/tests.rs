@@ -82,6 +82,7 @@ async fn nothing_is_given_to_an_owner_that_goes_though_no_informer_shows_it() {
     let (adopting, mut told) = running(None);
     let mut methods = Vec::new();
     tokio::select! {
+        biased;
         // It waits for an informer that shows nothing.
         _ = adopting.batches(&key, &writes) => panic!("nothing shows the write"),
         () = async {
@@ -93,6 +94,7 @@ async fn nothing_is_given_to_an_owner_that_goes_though_no_informer_shows_it() {
     assert_eq!(methods, [Method::GET, Method::PATCH]);
     let (other, mut told) = running(None);
     tokio::select! {
+        biased;
         _ = other.batches(&key, &writes[..1]) => panic!("nothing shows the write"),
         method = told.recv() => assert_eq!(method, Some(Method::PATCH), "who lets go is asked nothing"),
     }
