@@ -61,6 +61,7 @@ fn is_of(target: &str, part: &str) -> bool {
         .is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
 }
 
+/// What is shipped has nothing to say beyond `DEBUG`: of `TRACE` are only libraries' messages, which a release build leaves out.
 fn level(verbosity: i64) -> LevelFilter {
     match verbosity {
         ..INFO => LevelFilter::from_level(Level::WARN),
