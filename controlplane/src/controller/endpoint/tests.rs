@@ -92,6 +92,22 @@ fn pods_of_a_node_that_is_gone_are_left_out_but_where_all_are_published() {
 }
 
 #[test]
+fn endpoints_are_labelled_headless_where_the_service_is_so_and_nowhere_else() {
+    const HEADLESS: &str = "service.kubernetes.io/headless";
+    let labelled = json!({"metadata": {"labels": {HEADLESS: "", "mine": "1"}}});
+    for (extra, expected) in [
+        (labelled, json!(null)),
+        (json!({"spec": {"clusterIP": "None"}}), json!("")),
+    ] {
+        let service = service(extra);
+        let made = body(&legacy::plan(&service, &[], None, None).unwrap());
+        assert_eq!(made["metadata"]["labels"][HEADLESS], expected);
+        let made = body(&slices(&service, &[], &[])[0]);
+        assert_eq!(made["metadata"]["labels"][HEADLESS], expected);
+    }
+}
+
+#[test]
 fn services_without_selector_are_not_ours() {
     let none = service(json!({"spec": {"selector": null}}));
     let external = service(json!({"spec": {"type": "ExternalName"}}));
