@@ -118,10 +118,8 @@ pub async fn run(
     around.serve(config, this_node, &failed, &inside);
     let work = async {
         let facts = facts(config, node_name, &informers.nodes).await?;
-        let first = Settings {
-            service_cidrs: ranges::first(&informers.service_cidrs).await,
-            ..settings(config, node_name, &facts, ipv6)
-        };
+        let mut first = settings(config, node_name, &facts, ipv6);
+        first.service_cidrs = ranges::harmless(ranges::first(&informers.service_cidrs).await, &first);
         let (decided, known) = watch::channel(first);
         around.follow(&decided, node_name, &tell, &inside);
         tokio::spawn(keep_settings(
@@ -233,6 +231,7 @@ async fn keep_settings(
                 None => settings.clone(),
             };
             new.service_cidrs = ranges.unwrap_or_else(|| settings.service_cidrs.clone());
+            new.service_cidrs = ranges::harmless(std::mem::take(&mut new.service_cidrs), &new);
             let differs = *settings != new;
             if differs {
                 tracing::info!(node = node_name, addresses = ?new.node_ips, services = ?new.service_cidrs,

@@ -6,6 +6,7 @@ use netlink::cidr::Cidr;
 use std::time::Duration;
 
 use crate::desired::disjoint;
+use crate::settings::{DetectLocal, Settings};
 
 /// How long a start waits for them: what follows from them is a courtesy, and another API server may have none.
 const KNOWN_MAX: Duration = Duration::from_secs(10);
@@ -33,6 +34,26 @@ fn bounded(mut ranges: Vec<Cidr>) -> Vec<Cidr> {
         );
         ranges.truncate(RANGES_MAX);
     }
+    ranges
+}
+
+/// Those of the ranges that may be guarded on a node of these settings. Whoever makes a range that has pods or this node in it (`0.0.0.0/0` is
+/// one) would have every new connection to them dropped, those by which the node hears that the range is gone again among them; upstream
+/// does just that. What is left out is told.
+pub(super) fn harmless(mut ranges: Vec<Cidr>, settings: &Settings) -> Vec<Cidr> {
+    let pods: &[Cidr] = match &settings.detect_local {
+        DetectLocal::Networks(networks) => networks,
+        _ => &[],
+    };
+    let shares = |range: &Cidr, other: &Cidr| range.contains(&other.addr) || other.contains(&range.addr);
+    ranges.retain(|range| {
+        let is_ours = settings.node_ips.iter().any(|ip| range.contains(ip));
+        let harms = is_ours || pods.iter().any(|other| shares(range, other));
+        if harms {
+            tracing::warn!(%range, "a range of Services has addresses of pods or nodes: its unused addresses are not guarded");
+        }
+        !harms
+    });
     ranges
 }
 
@@ -83,6 +104,26 @@ mod tests {
         assert_eq!(
             (found.len(), found.iter().any(|range| !range.is_v4())),
             (RANGES_MAX + 1, true)
+        );
+    }
+
+    #[test]
+    fn a_range_with_pods_or_this_node_in_it_cuts_nobody_off() {
+        let parse = |texts: &[&str]| -> Vec<Cidr> { texts.iter().map(|text| Cidr::parse(text).unwrap()).collect() };
+        let settings = Settings {
+            detect_local: DetectLocal::Networks(parse(&["10.244.0.0/16", "fd01::/48"])),
+            node_ips: vec!["192.0.2.7".parse().unwrap()],
+            ..Settings::default()
+        };
+        let left = |texts: &[&str]| {
+            let left = harmless(parse(texts), &settings);
+            left.iter().map(Cidr::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(left(&["10.96.0.0/12", "fd00::/108"]), ["10.96.0.0/12", "fd00::/108"]);
+        assert_eq!(left(&["0.0.0.0/0", "::/0"]), [""; 0]);
+        assert_eq!(
+            left(&["10.244.7.0/24", "192.0.2.0/28", "10.96.0.0/12"]),
+            ["10.96.0.0/12"]
         );
     }
 }
