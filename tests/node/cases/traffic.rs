@@ -88,7 +88,9 @@ fn ways(stage: &Stage<'_>) -> anyhow::Result<()> {
     ] {
         let mut seen = BTreeSet::new();
         wait::until(20, "both answer", || {
-            let answer = Flow::to(from, &at)?.ask()?;
+            let answer = Flow::to(from, &at)?
+                .ask()
+                .with_context(|| format!("{at}, after {seen:?}"))?;
             let name = answer.split(' ').nth(1).context(answer.clone())?;
             seen.insert(name.to_owned());
             ensure!(seen == BTreeSet::from(stage.pods.clone()), "{at}: {seen:?}");
@@ -146,7 +148,7 @@ fn udp_flows(stage: &Stage<'_>) -> anyhow::Result<()> {
     ];
     let answers = |flow: &Flow, pod: usize| {
         wait::until(20, "one of the endpoints answers", || {
-            let answer = flow.ask()?;
+            let answer = flow.ask().with_context(|| format!("{} of {:?}", pod, stage.pods))?;
             let name = answer.split(' ').nth(1).context(answer.clone())?;
             ensure!(name == stage.pods[pod], "{answer}, not {}", stage.pods[pod]);
             Ok(())

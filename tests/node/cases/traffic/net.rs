@@ -1,9 +1,11 @@
 //! Other networks than the first node's: that of a pod, and that of somebody outside of the cluster. And the packets that no tool of a
 //! pod's sends.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -19,16 +21,21 @@ use crate::cluster::run;
 pub(super) struct Namespace(File);
 
 impl Namespace {
-    /// A pod's, by any process of it, whichever containerd has it.
+    /// A pod's, by its processes, whichever containerd has them. One that is just being started may still be in its node's, so all
+    /// have to be in the same.
     pub(super) fn of_pod(uid: &str) -> anyhow::Result<Self> {
+        let mut found: BTreeMap<PathBuf, File> = BTreeMap::new();
         for entry in fs::read_dir("/proc")?.flatten() {
             let process = entry.path();
             let cgroup = fs::read_to_string(process.join("cgroup")).unwrap_or_default();
             if cgroup.replace('_', "-").contains(&format!("pod{uid}")) {
-                return Ok(Self(File::open(process.join("ns/net"))?));
+                let path = process.join("ns/net");
+                found.insert(fs::read_link(&path)?, File::open(path)?);
             }
         }
-        anyhow::bail!("no process is of pod {uid}")
+        ensure!(found.len() == 1, "pod {uid} is in {:?}", found.keys());
+        let (_, only) = found.pop_first().context("a namespace")?;
+        Ok(Self(only))
     }
 
     /// What a function gives that runs in there. Sockets that it makes stay there.

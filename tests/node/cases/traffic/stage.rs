@@ -284,7 +284,12 @@ pub(super) fn begin(cluster: &Cluster) -> anyhow::Result<Stage<'_>> {
     cluster.apply(SERVICES)?;
     let client = CLIENT.replace("spec:", &format!("spec:\n  nodeName: {NODE}"));
     pod::run_and_wait(cluster, "client", &client)?;
-    cluster.kubectl(&["rollout", "status", "daemonset/tellers", "--timeout=60s"])?;
+    wait::until(60, "a pod of each node is ready", || {
+        let path = "{.items[*].status.conditions[?(@.type==\"Ready\")].status}";
+        let ready = cluster.get(&["pods", "-l", "app=tellers"], path)?;
+        ensure!(ready == "True True", "{ready}");
+        Ok(())
+    })?;
     let on = |node: &str| -> anyhow::Result<(String, String, String)> {
         let field = format!("--field-selector=spec.nodeName={node}");
         let path = "{.items[0].metadata.name} {.items[0].metadata.uid} {.items[0].status.hostIP}";
@@ -296,7 +301,8 @@ pub(super) fn begin(cluster: &Cluster) -> anyhow::Result<Stage<'_>> {
         Ok(((*name).to_owned(), (*uid).to_owned(), (*address).to_owned()))
     };
     let (first, second) = (on(NODE)?, on(&format!("{NODE}-2"))?);
-    let names = [Namespace::of_pod(&first.1)?, Namespace::of_pod(&second.1)?];
+    let of_pod = |uid: &str| wait::until(20, "the pod's network is known", || Namespace::of_pod(uid));
+    let names = [of_pod(&first.1)?, of_pod(&second.1)?];
     let echoes = [
         Echo::start(&names[0], &first.0, 5353)?,
         Echo::start(&names[1], &second.0, 5353)?,
