@@ -23,6 +23,7 @@ mod several;
 mod static_pod;
 mod stream;
 mod takeover;
+mod traffic;
 mod workload;
 
 use crate::cluster::Cluster;
@@ -42,6 +43,7 @@ pub(crate) const ALL: &[(&str, Case)] = &[
     ("names_of_the_cluster", service::names),
     ("network_policies", service::policies),
     ("a_second_node_comes_and_goes", service::several_nodes),
+    ("services_of_every_kind", traffic::every_kind),
     ("dual_stack_on_two_nodes", dual_stack::two_nodes),
     ("three_nodes_driven_by_kubectl", several::three_nodes),
     ("deployment_answers_on_every_address", workload::deployment_answers),
