@@ -13,6 +13,7 @@ mod job;
 mod metrics;
 mod mistake;
 mod network;
+mod planes;
 mod pod;
 mod provider;
 mod registry;
@@ -45,6 +46,7 @@ pub(crate) const ALL: &[(&str, Case)] = &[
     ("a_second_node_comes_and_goes", service::several_nodes),
     ("services_of_every_kind", traffic::every_kind),
     ("dual_stack_on_two_nodes", dual_stack::two_nodes),
+    ("three_control_planes_over_etcd", planes::three),
     ("three_nodes_driven_by_kubectl", several::three_nodes),
     ("deployment_answers_on_every_address", workload::deployment_answers),
     ("apply_is_seen_by_get_w", workload::apply_and_watch),

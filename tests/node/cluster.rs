@@ -76,6 +76,26 @@ impl Cluster {
         Self::of("-dual", (format!("10.{number}.0.0/16"), range), settings)
     }
 
+    /// A cluster of several control planes over as many members of etcd, in a network namespace of its own beside the other's.
+    pub(crate) fn prepare_planes(count: usize) -> anyhow::Result<Self> {
+        let (number, range) = own_number(200, 50)?;
+        let settings = vec![("SKIFF_CONTROL_PLANES", count.to_string())];
+        Self::of("-planes", (format!("10.{number}.0.0/16"), range), settings)
+    }
+
+    /// A case of a cluster of its own, beside this one: it is removed, and nothing of it may be left, whatever comes of the case.
+    pub(crate) fn beside(&self, own: &Self, check: impl FnOnce(&Self) -> anyhow::Result<()>) -> anyhow::Result<()> {
+        let checked = catch_unwind(AssertUnwindSafe(|| {
+            own.enter_namespace()?;
+            check(own).inspect_err(|_| own.explain())
+        }));
+        let ended = catch_unwind(AssertUnwindSafe(|| own.down()));
+        // The cases that follow run in there.
+        self.return_to_namespace()?;
+        checked.unwrap_or_else(|panic| resume_unwind(panic))?;
+        ended.unwrap_or_else(|panic| resume_unwind(panic))
+    }
+
     fn of(
         suffix: &str,
         (pod_cidr, range): (String, fs::File),
@@ -222,10 +242,11 @@ impl Cluster {
 
     /// `kubectl`, not started yet.
     pub(crate) fn kubectl_command(&self, arguments: &[&str]) -> Command {
+        // Of several control planes there is one way to all of them.
+        let to_all = Some(self.path("admin.kubeconfig")).filter(|path| path.exists());
+        let kubeconfig = to_all.unwrap_or_else(|| self.path("controlplane/admin.kubeconfig"));
         let mut command = Command::new("kubectl");
-        command
-            .env("KUBECONFIG", self.path("controlplane/admin.kubeconfig"))
-            .args(arguments);
+        command.env("KUBECONFIG", kubeconfig).args(arguments);
         command
     }
 

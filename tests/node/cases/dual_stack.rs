@@ -1,7 +1,6 @@
 //! A cluster whose nodes, pods and Services have addresses of both families. It is made anew: a cluster keeps the families it was made with.
 
 use std::collections::BTreeSet;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use anyhow::{Context, ensure};
 
@@ -58,16 +57,7 @@ spec:
 
 /// Runs beside the cluster of the other cases, and leaves nothing, whatever comes of it.
 pub(crate) fn two_nodes(other: &Cluster) -> anyhow::Result<()> {
-    let cluster = Cluster::prepare_dual_stack()?;
-    let checked = catch_unwind(AssertUnwindSafe(|| {
-        cluster.enter_namespace()?;
-        check(&cluster).inspect_err(|_| cluster.explain())
-    }));
-    let ended = catch_unwind(AssertUnwindSafe(|| cluster.down()));
-    // The cases that follow run in there, whatever became of this one.
-    other.return_to_namespace()?;
-    checked.unwrap_or_else(|panic| resume_unwind(panic))?;
-    ended.unwrap_or_else(|panic| resume_unwind(panic))
+    other.beside(&Cluster::prepare_dual_stack()?, check)
 }
 
 fn up(cluster: &Cluster, backend: &str) -> anyhow::Result<()> {
