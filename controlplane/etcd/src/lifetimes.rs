@@ -42,29 +42,21 @@ struct Kept {
     used: Mutex<Option<Used>>,
 }
 
-/// Told of each lease that nothing more is written with: how many values were.
-pub type OnLeaseOver = Box<dyn Fn(u32) + Send + Sync>;
-
 /// See the module.
-pub(crate) struct Lifetimes {
-    kept: Vec<Kept>,
-    on_over: OnLeaseOver,
-}
+#[derive(Default)]
+pub(crate) struct Lifetimes(Vec<Kept>);
 
 impl Lifetimes {
-    pub(crate) fn of(lifetimes: &[Lifetime], on_over: OnLeaseOver) -> Self {
+    pub(crate) fn of(lifetimes: &[Lifetime]) -> Self {
         let kept = lifetimes.iter().map(|lifetime| Kept {
             lifetime: *lifetime,
             used: Mutex::new(None),
         });
-        Self {
-            kept: kept.collect(),
-            on_over,
-        }
+        Self(kept.collect())
     }
 
     fn kept(&self, key: &str) -> Option<&Kept> {
-        self.kept.iter().find(|kept| key.starts_with(kept.lifetime.prefix))
+        self.0.iter().find(|kept| key.starts_with(kept.lifetime.prefix))
     }
 
     /// The lease a key's value is to be written with now; 0 if it stays.
@@ -81,14 +73,11 @@ impl Lifetimes {
             return Ok(again.id);
         }
         let id = grant(rpc, after + longer(after)).await?;
-        let before = used.replace(Used {
+        *used = Some(Used {
             id,
             since: now,
             values: 1,
         });
-        if let Some(before) = before {
-            (self.on_over)(before.values);
-        }
         Ok(id)
     }
 
@@ -96,8 +85,8 @@ impl Lifetimes {
     pub(crate) async fn is_gone(&self, key: &str, id: i64) {
         if let Some(kept) = self.kept(key) {
             let mut used = kept.used.lock().await;
-            if let Some(gone) = used.take_if(|used| used.id == id) {
-                (self.on_over)(gone.values);
+            if used.is_some_and(|used| used.id == id) {
+                *used = None;
             }
         }
     }

@@ -27,7 +27,6 @@ use crate::apiserver::gate::secured::{Denied, Secured};
 use crate::apiserver::user::User;
 use crate::apiserver::{ApiServer, Parts};
 use crate::bootstrap;
-use crate::metrics::Metrics;
 use crate::scheduler::{self, SchedulerContext};
 use crate::store::memory::Memory;
 use client::informer::Options;
@@ -54,8 +53,6 @@ struct World {
     refused: Arc<Mutex<Vec<String>>>,
     /// What kubelets say of pods' use.
     usage: Arc<usage::Kubelets>,
-    /// Where controllers and scheduler count.
-    metrics: Arc<Metrics>,
 }
 
 impl Drop for World {
@@ -99,7 +96,6 @@ impl World {
             shutdown: shutdown.clone(),
             refused,
             usage: measured,
-            metrics: Arc::default(),
         };
         let loopback = std::net::Ipv4Addr::LOCALHOST.into();
         let facts = bootstrap::Facts {
@@ -131,7 +127,7 @@ impl World {
             selection: Default::default(),
             rates: Default::default(),
             options: Default::default(),
-            metrics: Arc::clone(&world.metrics),
+            metrics: Arc::default(),
             shutdown: shutdown.clone(),
         })
         .detach_all();
@@ -142,7 +138,7 @@ impl World {
             clock,
             host: "host".to_owned(),
             seed: 2,
-            metrics: Arc::clone(&world.metrics),
+            metrics: Arc::default(),
             shutdown,
         };
         tokio::spawn(scheduler::run(context));
@@ -156,15 +152,6 @@ impl World {
             world.add_node(&format!("n{i}")).await;
         }
         world
-    }
-
-    /// The metrics' lines.
-    fn counted(&self) -> String {
-        let mut registry = prometheus_client::registry::Registry::default();
-        self.metrics.register(&mut registry);
-        let mut text = String::new();
-        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
-        text
     }
 
     async fn call(&self, method: &str, path: &str, body: Option<Value>) -> Result<Value, kube::Error> {

@@ -147,7 +147,6 @@ fn lifecycle() -> NodeLifecycle {
         heard: Mutex::default(),
         limits: Mutex::default(),
         census: Arc::default(),
-        draining: Mutex::default(),
     }
 }
 
