@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
 
-use crate::cluster::{Cluster, run};
+use crate::cluster::Cluster;
+use crate::command::run;
 use crate::wait;
 
 /// Nothing of any pod is left: no object, container, task, mount, link, network namespace, cgroup, directory or address.

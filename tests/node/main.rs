@@ -6,6 +6,7 @@
 
 mod cases;
 mod cluster;
+mod command;
 mod leftovers;
 mod wait;
 

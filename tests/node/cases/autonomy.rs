@@ -4,7 +4,8 @@ use std::fs;
 
 use anyhow::{Context, ensure};
 
-use crate::cluster::{Background, Cluster};
+use crate::cluster::Cluster;
+use crate::command::Background;
 use crate::{leftovers, wait};
 
 const POD: &str = r#"

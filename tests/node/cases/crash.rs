@@ -3,7 +3,8 @@
 use anyhow::ensure;
 
 use crate::cases::workload::{addresses, delete};
-use crate::cluster::{Cluster, NODE, succeed};
+use crate::cluster::{Cluster, NODE};
+use crate::command::succeed;
 use crate::{leftovers, wait};
 
 /// Three pods to look at, and nothing else in the runtime.

@@ -3,7 +3,8 @@
 use anyhow::ensure;
 
 use crate::cases::pod::{delete, run_and_wait};
-use crate::cluster::{Cluster, succeed};
+use crate::cluster::Cluster;
+use crate::command::succeed;
 use crate::wait;
 
 const DEBUGGED: &str = r#"

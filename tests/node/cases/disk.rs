@@ -5,7 +5,8 @@ use std::fs;
 use anyhow::{Context, ensure};
 
 use super::pod::{delete, run_and_wait};
-use crate::cluster::{Background, Cluster, NODE};
+use crate::cluster::{Cluster, NODE};
+use crate::command::Background;
 use crate::wait;
 
 /// A pod that writes numbered lines until it is told to end: some 20 KiB of its log a second.

@@ -6,7 +6,8 @@ use anyhow::{Context, ensure};
 
 use crate::cases::pod;
 use crate::cases::service::{CLIENT, answered_by, fetch, nodes};
-use crate::cluster::{Cluster, succeed};
+use crate::cluster::Cluster;
+use crate::command::succeed;
 use crate::wait;
 
 /// A server on each node, and Services of one family and of both.

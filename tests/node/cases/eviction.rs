@@ -4,7 +4,8 @@ use anyhow::{Context, ensure};
 use std::fs;
 
 use crate::cases::pod::{delete, run_and_wait};
-use crate::cluster::{Background, Cluster, NODE};
+use crate::cluster::{Cluster, NODE};
+use crate::command::Background;
 use crate::wait;
 
 /// What all pods together may use, and what of it must be left, MiB.

@@ -1,7 +1,8 @@
 //! `kubectl port-forward`, `cp` and `edit`, against a pod that runs.
 
 use crate::cases::pod::{delete, run_and_wait};
-use crate::cluster::{Background, Cluster, Wire, run, succeed};
+use crate::cluster::{Cluster, Wire};
+use crate::command::{Background, run, succeed};
 use crate::wait;
 use anyhow::{Context, ensure};
 use std::fs;
@@ -142,7 +143,7 @@ pub(crate) fn edit(cluster: &Cluster) -> anyhow::Result<()> {
     ensure!(colour()? == "green", "{}", colour()?);
     succeed(with_editor("true"), None)?;
     // The name of a container is not a pod's to change; an editor that gives up ends the edit.
-    let refused = crate::cluster::fail(
+    let refused = crate::command::fail(
         with_editor("sed -i -e s/green/blue/ -e s/terminationMessagePolicy:/nonsense:/"),
         None,
     )?;

@@ -2,7 +2,8 @@
 
 use anyhow::ensure;
 
-use crate::cluster::{Cluster, NODE, fail, succeed};
+use crate::cluster::{Cluster, NODE};
+use crate::command::{fail, succeed};
 
 /// `hack/up` joined the node by a bootstrap token: its certificate is the cluster's, and the token is nowhere in its kubeconfig.
 pub(crate) fn joined_by_token(cluster: &Cluster) -> anyhow::Result<()> {

@@ -7,7 +7,8 @@ use std::process::Command;
 use anyhow::{Context, ensure};
 
 use crate::cases::pod::{delete, run_and_wait};
-use crate::cluster::{Cluster, fail, run, succeed};
+use crate::cluster::Cluster;
+use crate::command::{fail, run, succeed};
 use crate::{leftovers, wait};
 
 /// What was said names the thing.

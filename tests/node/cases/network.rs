@@ -9,7 +9,8 @@ use anyhow::{Context, ensure};
 use crate::cases::crash::node_ready;
 use crate::cases::pod::{self, run_and_wait};
 use crate::cases::workload::{addresses, delete};
-use crate::cluster::{Cluster, NODE, run};
+use crate::cluster::{Cluster, NODE};
+use crate::command::run;
 use crate::wait;
 
 /// The folder with the node's reservations, and an address of its range that nothing has got to.

@@ -8,7 +8,8 @@ use anyhow::{Context, ensure};
 
 use crate::cases::pod::{delete, run_and_wait};
 use crate::cases::registry::{self, pod};
-use crate::cluster::{Background, Cluster, fail, run, succeed};
+use crate::cluster::Cluster;
+use crate::command::{Background, fail, run, succeed};
 use crate::wait;
 
 const ADDRESS: &str = "127.0.0.1:5058";

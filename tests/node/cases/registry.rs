@@ -7,7 +7,8 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context, ensure};
 
 use crate::cases::pod::{delete, run_and_wait};
-use crate::cluster::{Cluster, run};
+use crate::cluster::Cluster;
+use crate::command::run;
 use crate::wait;
 
 const ADDRESS: &str = "127.0.0.1:5057";

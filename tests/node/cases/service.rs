@@ -6,7 +6,8 @@ use anyhow::{Context, ensure};
 
 use crate::cases::pod;
 use crate::cases::workload::{addresses, delete};
-use crate::cluster::{Cluster, succeed};
+use crate::cluster::Cluster;
+use crate::command::succeed;
 use crate::wait;
 
 /// Answers each request with the name of the pod.

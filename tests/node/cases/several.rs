@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, ensure};
 
-use crate::cluster::{Cluster, NODE, succeed};
+use crate::cluster::{Cluster, NODE};
+use crate::command::succeed;
 use crate::wait;
 
 /// Two of a revision on each node, at most one of them gone at a time; who is on a node that is lost goes elsewhere at once.

@@ -4,7 +4,8 @@ use std::fs;
 
 use anyhow::{Context, ensure};
 
-use crate::cluster::{Background, Cluster, NODE, run};
+use crate::cluster::{Cluster, NODE};
+use crate::command::{Background, run};
 use crate::{leftovers, wait};
 
 /// The manifest of a server with that image.

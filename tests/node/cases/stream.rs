@@ -3,7 +3,8 @@
 use anyhow::{Context, ensure};
 
 use crate::cases::pod::{delete, run_and_wait};
-use crate::cluster::{Background, Cluster, Wire, fail, finish, succeed};
+use crate::cluster::{Cluster, Wire};
+use crate::command::{Background, fail, finish, succeed};
 use crate::wait;
 use std::process::Command;
 

@@ -12,7 +12,8 @@ use anyhow::{Context, ensure};
 
 use self::net::{Ear, Flow, Outside, send_sctp_init};
 use self::stage::{From, POD, Stage, Told, begin, end};
-use crate::cluster::{Cluster, NODE, fail, finish, run, succeed};
+use crate::cluster::{Cluster, NODE};
+use crate::command::{fail, finish, run, succeed};
 use crate::wait;
 
 /// All of it, on two nodes that are there for it alone.

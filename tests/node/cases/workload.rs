@@ -4,7 +4,8 @@ use std::time::Instant;
 
 use anyhow::{Context, ensure};
 
-use crate::cluster::{Background, Cluster, NODE, succeed};
+use crate::cluster::{Cluster, NODE};
+use crate::command::{Background, succeed};
 use crate::wait;
 
 const DEPLOYMENT: &str = r#"

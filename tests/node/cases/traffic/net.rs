@@ -15,7 +15,7 @@ use anyhow::{Context, ensure};
 use nix::sched::{CloneFlags, setns};
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn, recv, sendto, socket};
 
-use crate::cluster::run;
+use crate::command::run;
 
 /// A network namespace.
 pub(super) struct Namespace(File);

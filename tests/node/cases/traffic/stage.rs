@@ -10,7 +10,8 @@ use anyhow::{Context, ensure};
 use super::net::{Echo, Namespace, Outside};
 use crate::cases::pod;
 use crate::cases::service::{CLIENT, nodes};
-use crate::cluster::{Cluster, NODE, fail, succeed};
+use crate::cluster::{Cluster, NODE};
+use crate::command::{fail, succeed};
 use crate::wait;
 
 /// On each node a pod with two pages, each of which tells its port's name, the pod's and where it was asked from.
