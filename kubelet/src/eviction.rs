@@ -10,11 +10,11 @@ pub mod guard;
 pub mod local_storage;
 mod measure;
 mod message;
+mod notice;
 mod pressure;
 mod rank;
 mod reclaim;
 mod sight;
-mod stall;
 #[cfg(test)]
 mod tests;
 pub mod threshold;

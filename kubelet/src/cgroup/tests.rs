@@ -327,6 +327,7 @@ async fn parts_of_the_node_are_held_once_there_is_room() {
         ("79".into(), (1 << 30).to_string(), "1000".into())
     );
     assert_eq!(cgroups.memory_limit(), Some(1 << 30));
+    assert_eq!(cgroups.limit_events(), Some(top.join("memory.events")));
 }
 
 #[tokio::test]
@@ -380,6 +381,7 @@ async fn classes_follow_their_pods_and_are_left_alone_otherwise() {
     let cgroups = Cgroups::open(mount.path(), systemd.socket(), settings).expect("open");
     cgroups.setup().await.expect("setup");
     assert_eq!(cgroups.memory_limit(), None, "it is not enforced");
+    assert_eq!(cgroups.limit_events(), None, "nobody is held to it");
     systemd.take_calls();
     let pod = pod(r#"{"containers":[{"name":"c","resources":{"requests":{"cpu":"500m","memory":"64Mi"}}}]}"#);
     let kept = cgroups.refresh_qos([&pod]).await.expect("refresh");

@@ -5,8 +5,19 @@
 
 use super::{CgroupError, Cgroups, TREE, Usage, uid_of};
 use k8s_openapi::api::core::v1::Pod;
+use std::path::PathBuf;
 
 impl Cgroups {
+    /// The file by which the kernel tells that pods together are at the limit of their memory (`memory.events`, cgroup-v2.rst); nothing
+    /// where they are held to none, or the trees are cgroup v1's.
+    pub fn limit_events(&self) -> Option<PathBuf> {
+        self.memory_limit()?;
+        let tree = self.inner.hierarchy.as_ref().filter(|tree| tree.is_unified())?;
+        let kubepods = self.inner.settings.naming.kubepods();
+        let below = tree.tree_of("memory")?.join(kubepods.trim_start_matches('/'));
+        Some(below.join("memory.events"))
+    }
+
     /// CPU time and memory of a pod, or of all pods for `None`; `None` inside where the kernel says nothing.
     ///
     /// # Errors

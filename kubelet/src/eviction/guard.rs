@@ -6,11 +6,11 @@
 
 use super::grip::Grip;
 use super::message;
+use super::notice::Notices;
 use super::pressure::{self, LOOK_MIN, Remembered, Signals};
 use super::rank::{self, Candidate, PodUse};
 use super::reclaim::Reclaim;
 use super::sight::{DISKS_DEADLINE, Sight};
-use super::stall::Stalls;
 use super::threshold::{Condition, Disks, Rules, Signal, Starved, Threshold};
 use super::{GRACE_SECONDS, Killer};
 use crate::events::Severity;
@@ -105,11 +105,12 @@ impl Guard {
         if self.rules.thresholds.is_empty() {
             return;
         }
-        let stalls = Stalls::open(&self.roots);
+        let limit_events = self.parts.cgroups.limit_events();
+        let notices = Notices::open(&self.roots, limit_events.as_deref());
         let guarding = async {
             loop {
                 let next = self.turn().await;
-                self.rest(&stalls, next).await;
+                self.rest(&notices, next).await;
             }
         };
         tokio::select! {
@@ -128,20 +129,20 @@ impl Guard {
     }
 
     /// Waits for the next turn: until then, or until memory falls below a threshold.
-    async fn rest(&mut self, stalls: &Stalls, until: Instant) {
+    async fn rest(&mut self, notices: &Notices, until: Instant) {
         let thresholds = self.thresholds();
         loop {
             let mut pause = pressure::next_look(&thresholds, &self.memory);
-            if stalls.are_told() {
+            if notices.are_told() {
                 pause = pause.max(pressure::LOOK_MIN_TOLD);
             }
             let next = Instant::now() + pause;
-            // However often the kernel tells of stalls.
+            // However often the kernel gives notice.
             tokio::time::sleep_until((Instant::now() + LOOK_MIN).min(until)).await;
             tokio::select! {
                 biased;
                 () = tokio::time::sleep_until(next.min(until)) => {}
-                () = stalls.next() => {}
+                () = notices.next() => {}
             }
             if Instant::now() >= until {
                 return;
