@@ -46,12 +46,13 @@ impl Notices {
     /// Waits for a notice. Cancel safe.
     pub(super) async fn next(&self) {
         tokio::select! {
-            () = told(self.stalls.as_ref()) => {}
+            biased;
             () = told(self.limit.as_ref()) => {
                 if let Some(limit) = &self.limit {
                     arm(limit.get_ref());
                 }
             }
+            () = told(self.stalls.as_ref()) => {}
         }
     }
 }
