@@ -93,6 +93,7 @@ fn place(cluster: &mut Cluster, search: &mut Search, pods: &[Arc<PodInfo>]) -> O
             profile: &profile,
             owned: None,
             budgets: &Vec::new,
+            lap: &|_| (),
         };
         let node = match search.schedule(cluster, request) {
             Ok(node) => node,

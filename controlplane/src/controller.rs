@@ -47,6 +47,7 @@ pub mod service_cidr;
 pub mod signing_request;
 pub mod stateful_set;
 pub mod taint_eviction;
+pub mod ttl;
 pub mod ttl_after_finished;
 pub mod well_known;
 pub mod write;
@@ -244,8 +245,14 @@ impl Starter {
             heard: Mutex::default(),
             limits: Mutex::default(),
             census: Arc::default(),
+            draining: Mutex::default(),
         };
         self.start("node-lifecycle-controller", lifecycle);
+        let ttl = ttl::Ttl {
+            informers: of(),
+            size: Arc::default(),
+        };
+        self.start("ttl-controller", ttl);
         self.start(
             "taint-eviction-controller",
             taint_eviction::TaintEviction {

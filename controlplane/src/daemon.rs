@@ -193,7 +193,9 @@ impl Daemon {
         let pki = pki::ensure(config, advertise, &host.hostname, host.clock.now()).map_err(DaemonError::Pki)?;
         let tls = tls::server_config(&pki.serving, &serving_paths(config)[0]).map_err(DaemonError::Pki)?;
         let health = Health::default();
-        let (store, encryption) = encryption::around(config, store).await?;
+        let own = SocketAddr::new(advertise, config.secure_port);
+        let name = bootstrap::identity::name(&host.hostname, own);
+        let (store, encryption) = encryption::around(config, &name, store).await?;
         // Around what deciphers: upstream encrypts what it has written in protobuf. What came from etcd may still be that.
         let store: Arc<dyn Store> = Arc::new(Readable::over(store, read_protobuf));
         let handler_chain = handler_chain(config, &host, &pki, advertise, health.clone())?;
@@ -259,7 +261,7 @@ impl Daemon {
         let ranges = service_ranges(config)?;
         tasks.spawn(bootstrap::addresses::keep(server.clone(), ranges, shutdown.clone()));
         if server.store().is_shared() {
-            let (hostname, own) = (host.hostname.clone(), SocketAddr::new(advertise, config.secure_port));
+            let hostname = host.hostname.clone();
             tasks.spawn(bootstrap::ports::keep(server.clone(), shutdown.clone()));
             tasks.spawn(bootstrap::identity::keep(
                 server.clone(),

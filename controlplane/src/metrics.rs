@@ -6,6 +6,7 @@
 pub mod controllers;
 mod queue;
 mod request;
+pub mod scheduling;
 pub mod storage;
 
 pub use queue::{QueueMetrics, Running, Work};
@@ -122,6 +123,8 @@ pub struct Metrics {
     /// By name of the queue.
     running: Mutex<BTreeMap<&'static str, Arc<Running>>>,
     controllers: Arc<controllers::Controllers>,
+    /// What the scheduler's queues and plugins are counted by.
+    pub scheduling: scheduling::Scheduling,
 }
 
 impl Default for Metrics {
@@ -131,6 +134,7 @@ impl Default for Metrics {
             requests: Requests::default(),
             running: Mutex::default(),
             controllers: Arc::default(),
+            scheduling: scheduling::Scheduling::default(),
             depths: Family::default(),
             adds: Family::default(),
             retries: Family::default(),
@@ -325,6 +329,7 @@ impl Metrics {
             self.attempt_durations.clone(),
         );
         self.register_pods(registry);
+        self.scheduling.register(registry);
         registry.register(
             "scheduler_preemption_attempts",
             "Total preemption attempts in the cluster till now",

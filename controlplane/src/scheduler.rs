@@ -9,6 +9,7 @@ use client::informer::Change;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use kube::ResourceExt;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -37,7 +38,7 @@ use bind::{Binder, Bound};
 use cluster::{Cluster, NodeChange};
 use config::SchedulerConfig;
 use cycle::Search;
-use event::Event;
+use event::{Event, label};
 use extender::call::Caller;
 use pod::PodInfo;
 use profile::Profile;
@@ -51,6 +52,8 @@ pub const NAME: &str = "default-scheduler";
 const IN_FLIGHT: usize = 128;
 /// Cycles between two looks at what changed.
 const CYCLES: usize = 64;
+/// How long the thread is kept from others by cycles, unless one takes longer by itself.
+const TURN: Duration = Duration::from_millis(1);
 
 /// What the scheduler needs from its process.
 pub struct SchedulerContext {
@@ -117,8 +120,9 @@ pub async fn run(context: SchedulerContext) {
         let busy = tokio::select! {
             biased;
             () = context.shutdown.cancelled() => return,
-            busy = scheduler.cycles() => busy,
+            busy = scheduler.cycles(TURN) => busy,
         };
+        scheduler.tell_entries();
         if busy {
             tokio::task::yield_now().await;
             continue;
@@ -173,13 +177,24 @@ fn profile_of<'p>(profiles: &'p [Profile], name: &str) -> Option<&'p Profile> {
 
 /// Pods that the event may help get another cycle.
 fn wake(queue: &mut PodQueue, profiles: &[Profile], event: &Event<'_>) {
-    queue.wake(Instant::now(), event.concerns(), |pod, refused| {
+    wake_by(queue, profiles, (label::of(event), event));
+}
+
+/// As [`wake`], of an event that has a name of its own.
+fn wake_by(queue: &mut PodQueue, profiles: &[Profile], (name, event): (&'static str, &Event<'_>)) {
+    queue.wake(Instant::now(), (name, event.concerns()), |pod, refused| {
         let profile = profile_of(profiles, pod.scheduler());
         profile.is_some_and(|profile| event::may_help(profile, pod, refused, event))
     });
 }
 
 impl Scheduler {
+    fn tell_entries(&mut self) {
+        for (queue, event, pods) in self.queue.entered() {
+            self.metrics.scheduling.entered(queue, event, pods);
+        }
+    }
+
     fn tell_sizes(&self) {
         for (queue, pods) in self.queue.waiting() {
             self.metrics.pending(queue, pods);
@@ -209,8 +224,8 @@ impl Scheduler {
 
     fn node_changed(&mut self, change: Change<Node>) {
         let name = &change.key.name;
-        let before = match change.new {
-            Some(node) => match self.cluster.set_node(&node) {
+        let before = match &change.new {
+            Some(node) => match self.cluster.set_node(node) {
                 NodeChange::Nothing => return,
                 NodeChange::Added => None,
                 NodeChange::Updated(before) => Some(before),
@@ -225,7 +240,8 @@ impl Scheduler {
             before: before.as_ref(),
             after: self.cluster.node(name).filter(|node| node.present),
         };
-        wake(&mut self.queue, &self.profiles, &event);
+        let what = label::node(change.old.as_deref(), change.new.as_deref());
+        wake_by(&mut self.queue, &self.profiles, (what, &event));
     }
 
     /// Counts the pod on the node from now on.

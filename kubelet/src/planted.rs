@@ -25,6 +25,8 @@ pub enum Fault {
     EndToldEarly,
     /// A pod that was told to have ended is told to run, once.
     EndTakenBack,
+    /// A terminal phase is not told.
+    EndUntold,
     /// Addresses are not told.
     AddressLeftOut,
     /// Node autonomy: what is kept stays as it was written first.

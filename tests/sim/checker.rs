@@ -285,8 +285,7 @@ impl Checker {
             }
         }
         for (uid, pod) in known {
-            let running = pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running");
-            if running && !runtimes.values().any(|view| view.has_ready_sandbox(uid)) {
+            if runs_without_sandbox(pod, runtimes.values()) {
                 found.push(format!("pod {uid} is Running without a sandbox"));
             }
         }
@@ -294,6 +293,13 @@ impl Checker {
             self.breach(text);
         }
     }
+}
+
+/// Whether the API server says of a pod that it runs, and no node has a sandbox for it.
+pub fn runs_without_sandbox<'a>(pod: &Pod, views: impl IntoIterator<Item = &'a RuntimeView>) -> bool {
+    let running = pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running");
+    let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+    running && !views.into_iter().any(|view| view.has_ready_sandbox(uid))
 }
 
 fn is_terminal(phase: &str) -> bool {

@@ -27,7 +27,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Seeds that once failed, each with what it found; they run first, for ever.
-const REGRESSIONS: [(u64, &str); 5] = [
+const REGRESSIONS: [(u64, &str); 6] = [
     (
         0,
         "a refused deletion was taken for done: a deployment scaled to one kept three pods",
@@ -35,6 +35,10 @@ const REGRESSIONS: [(u64, &str); 5] = [
     (
         6,
         "controllers began before their informers had listed: a restart made a second replica set beside the one there was",
+    ),
+    (
+        32,
+        "a cluster was taken to be at rest while a kubelet still waited to tell the API server, which had been away, of a pod's end",
     ),
     (
         66,

@@ -46,7 +46,7 @@ const OF_CONTROL_PLANE: [(Planted, &str, &str); 5] = [
 ];
 
 /// Those of kubelets.
-const OF_KUBELET: [(OfKubelet, &str, &str); 14] = [
+const OF_KUBELET: [(OfKubelet, &str, &str); 15] = [
     (
         OfKubelet::ObjectBeforeEnd,
         "object-before-end",
@@ -65,6 +65,7 @@ const OF_KUBELET: [(OfKubelet, &str, &str); 14] = [
     (OfKubelet::RestartsForgotten, "restarts-forgotten", "fell from"),
     (OfKubelet::EndToldEarly, "end-told-early", "is Failed while a container"),
     (OfKubelet::EndTakenBack, "end-taken-back", "went from Succeeded to"),
+    (OfKubelet::EndUntold, "end-untold", "is Running without a sandbox"),
     (
         OfKubelet::AddressLeftOut,
         "address-left-out",

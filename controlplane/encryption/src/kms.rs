@@ -8,7 +8,7 @@ mod service;
 
 use crate::cipher::{self, Algorithm, CipherError, SEED_BYTES, Secret};
 use crate::config::KmsPlugin;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, Way};
 use crate::provider::{Failed, OpenError, SealError};
 use prost::Message;
 use proto::kms::{EncryptResponse, EncryptedDekSourceType, EncryptedObject, StatusResponse};
@@ -124,8 +124,9 @@ impl Kms {
             1..=SHORT_MAX => None,
             _ => Some("too_long"),
         };
-        if let Some(invalid) = invalid {
-            self.metrics.key_was_invalid(name, invalid);
+        match invalid {
+            Some(invalid) => self.metrics.key_was_invalid(name, invalid),
+            None => self.metrics.key_named(name, &status.key_id),
         }
         healthy(name, &status)?;
         let key_id = self.state().writing.as_ref().map(|now| now.envelope.key_id.clone());
@@ -167,6 +168,7 @@ impl Kms {
         }
         let sealed = cipher::seed_seal(&writing.seed, key.as_bytes(), value);
         let sealed = sealed.map_err(|error| SealError(error.to_string()))?;
+        self.metrics.key_used(Way::ToStorage, name, &writing.envelope.key_id);
         Ok(EncryptedObject {
             encrypted_data: sealed,
             ..writing.envelope
@@ -195,7 +197,9 @@ impl Kms {
             let (now, object) = (&now.envelope, &object);
             now.key_id == object.key_id && now.encrypted_dek_source_type == object.encrypted_dek_source_type
         });
-        Ok((value.map_err(OpenError::from)?, !is_current))
+        let value = value.map_err(OpenError::from)?;
+        self.metrics.key_used(Way::FromStorage, &self.name, &object.key_id);
+        Ok((value, !is_current))
     }
 
     /// What the data of a stored value are encrypted with; the plugin is asked once.

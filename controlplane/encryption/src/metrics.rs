@@ -3,6 +3,9 @@
 //! Owns the counters of one process, whatever configurations come and go meanwhile. Labels are prefixes and codes of ours, and the names of
 //! plugins in the configuration. What nothing is configured for is not counted.
 
+mod identified;
+
+use identified::Identified;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -85,6 +88,7 @@ pub struct Metrics {
     calls: Family<Call, Histogram, fn() -> Histogram>,
     seeds: Family<Plugin, Gauge>,
     invalid_keys: Family<InvalidKey, Counter>,
+    identified: Identified,
 }
 
 impl Default for Metrics {
@@ -99,11 +103,35 @@ impl Default for Metrics {
             calls: Family::new_with_constructor(call_durations),
             seeds: Family::default(),
             invalid_keys: Family::default(),
+            identified: Identified::default(),
         }
     }
 }
 
 impl Metrics {
+    /// Of the API server of that name.
+    pub fn of(server: &str) -> Self {
+        Self {
+            identified: Identified::of(server),
+            ..Self::default()
+        }
+    }
+
+    /// A changed configuration holds now, or is left aside.
+    pub fn reloaded(&self, is_taken: bool) {
+        self.identified.reloaded(is_taken);
+    }
+
+    /// A value has been written or read with a plugin's key.
+    pub(crate) fn key_used(&self, way: Way, plugin: &str, key_id: &str) {
+        self.identified.used(way, plugin, key_id);
+    }
+
+    /// A plugin says that it writes with this key.
+    pub(crate) fn key_named(&self, plugin: &str, key_id: &str) {
+        self.identified.named(plugin, key_id);
+    }
+
     /// A value of a resource that begins with this prefix has been written or read since `began`, or has not, with that status.
     pub(crate) fn transformed(
         &self,
@@ -211,6 +239,7 @@ impl Metrics {
             "Number of times an invalid keyID is returned by the Status RPC call split by error",
             self.invalid_keys.clone(),
         );
+        self.identified.register(registry);
     }
 }
 

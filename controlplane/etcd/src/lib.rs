@@ -26,7 +26,7 @@ mod txn;
 mod verdict;
 mod watching;
 
-pub use lifetimes::Lifetime;
+pub use lifetimes::{Lifetime, OnLeaseOver};
 pub use options::{Deadlines, OpenError, Options, TlsFiles};
 #[cfg(any(test, feature = "test-util"))]
 pub use testing::binary;
@@ -93,17 +93,18 @@ impl Etcd {
             fence: Arc::new(Fence::new(keys.clone(), &options.prefix, noted, Arc::clone(&rpc.over))),
             rpc,
             keys,
-            lifetimes: Lifetimes::default(),
+            lifetimes: Lifetimes::of(&[], Box::new(|_| ())),
             asked: AtomicU64::new(0),
             answered: Mutex::new((0, Err(StoreError::Closed))),
             compactor,
         })
     }
 
-    /// The same store, whose values of these lifetimes go by themselves.
+    /// The same store, whose values of these lifetimes go by themselves; with each lease that is written with no more, `on_over` is told
+    /// how many values were.
     #[must_use]
-    pub fn with_lifetimes(mut self, lifetimes: &[Lifetime]) -> Self {
-        self.lifetimes = Lifetimes::of(lifetimes);
+    pub fn with_lifetimes(mut self, lifetimes: &[Lifetime], on_over: OnLeaseOver) -> Self {
+        self.lifetimes = Lifetimes::of(lifetimes, on_over);
         self
     }
 

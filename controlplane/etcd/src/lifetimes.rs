@@ -42,21 +42,29 @@ struct Kept {
     used: Mutex<Option<Used>>,
 }
 
+/// Told of each lease that nothing more is written with: how many values were.
+pub type OnLeaseOver = Box<dyn Fn(u32) + Send + Sync>;
+
 /// See the module.
-#[derive(Default)]
-pub(crate) struct Lifetimes(Vec<Kept>);
+pub(crate) struct Lifetimes {
+    kept: Vec<Kept>,
+    on_over: OnLeaseOver,
+}
 
 impl Lifetimes {
-    pub(crate) fn of(lifetimes: &[Lifetime]) -> Self {
+    pub(crate) fn of(lifetimes: &[Lifetime], on_over: OnLeaseOver) -> Self {
         let kept = lifetimes.iter().map(|lifetime| Kept {
             lifetime: *lifetime,
             used: Mutex::new(None),
         });
-        Self(kept.collect())
+        Self {
+            kept: kept.collect(),
+            on_over,
+        }
     }
 
     fn kept(&self, key: &str) -> Option<&Kept> {
-        self.0.iter().find(|kept| key.starts_with(kept.lifetime.prefix))
+        self.kept.iter().find(|kept| key.starts_with(kept.lifetime.prefix))
     }
 
     /// The lease a key's value is to be written with now; 0 if it stays.
@@ -73,11 +81,14 @@ impl Lifetimes {
             return Ok(again.id);
         }
         let id = grant(rpc, after + longer(after)).await?;
-        *used = Some(Used {
+        let before = used.replace(Used {
             id,
             since: now,
             values: 1,
         });
+        if let Some(before) = before {
+            (self.on_over)(before.values);
+        }
         Ok(id)
     }
 
@@ -85,8 +96,8 @@ impl Lifetimes {
     pub(crate) async fn is_gone(&self, key: &str, id: i64) {
         if let Some(kept) = self.kept(key) {
             let mut used = kept.used.lock().await;
-            if used.is_some_and(|used| used.id == id) {
-                *used = None;
+            if let Some(gone) = used.take_if(|used| used.id == id) {
+                (self.on_over)(gone.values);
             }
         }
     }

@@ -28,6 +28,24 @@ pub(crate) enum Write<'a> {
     Delete,
 }
 
+/// A conditional write, and what is known before it.
+struct Wanted<'w> {
+    key: &'w str,
+    /// The key as etcd has it.
+    theirs: Vec<u8>,
+    unchanged: &'w [(String, Revision)],
+    write: Write<'w>,
+    is_creation: bool,
+    /// Etcd's revision of the key's last write, for this one to be done; 0 if there is to be none.
+    expected: i64,
+    /// What this write does has a newer revision than this one.
+    before: Revision,
+    end: Instant,
+}
+
+/// Keys with the revisions they have to be of; the two notes are the last.
+type Conditions = Vec<(Vec<u8>, i64)>;
+
 impl Etcd {
     /// Writes, whichever member it takes, and tells the revision; only if the keys `unchanged` are still of these revisions.
     pub(crate) async fn write(
@@ -40,93 +58,126 @@ impl Etcd {
         if let Err(over) = self.fence.check() {
             return Err(StoreError::ReadOnly(over.to_string()));
         }
-        let theirs = &self.keys.theirs(key)[..];
+        let wanted = self.wanted((key, unchanged), write, expect);
         let mut others = self.conditions(unchanged);
-        let expected = match expect {
-            // No key has been written at revision 0.
-            Expect::Absent => 0,
-            Expect::At(revision) => self.keys.theirs_at(revision),
-        };
-        // What this write does has a newer revision than this one.
-        let before = match expect {
-            Expect::Absent => self.rpc.newest(),
-            Expect::At(revision) => self.keys.theirs_at(revision).max(0) as Revision,
-        };
-        let end = Instant::now() + self.rpc.deadlines.request;
         let (mut lease, mut is_unsure) = (self.lease(key, write).await?, false);
         loop {
-            let is_only_looked_for = is_unsure && expect == Expect::Absent;
+            let is_only_looked_for = is_unsure && wanted.is_creation;
             let written = ((!is_only_looked_for).then_some(write), lease);
-            let failed = match self
-                .rpc
-                .txn_once(request(theirs, written, expected, &others), end)
-                .await
-            {
+            let request = request(&wanted.theirs, written, wanted.expected, &others);
+            let failed = match self.rpc.txn_once(request, wanted.end).await {
                 Ok(answer) if answer.succeeded && is_only_looked_for => return Err(unknown("its key is not there")),
                 Ok(answer) if answer.succeeded => return Ok(self.keys.ours_at(revision_of(&answer))),
-                Ok(answer) => {
-                    let mut found = present(answer);
-                    // As they were pushed: the two notes are the last.
-                    let (note, mark) = (found.pop().flatten(), found.pop().flatten());
-                    let mut found = found.into_iter();
-                    let current = found.next().flatten();
-                    if note.as_ref().map_or(0, |note| note.mod_revision) != others.last().map_or(0, |(_, noted)| *noted)
-                    {
-                        match self.fence.take(fence::found(note.as_ref())) {
-                            // It may have been done by the side of the note, or may be yet.
-                            Err(error) if is_unsure => return Err(unknown(&error.to_string())),
-                            Err(error) => return Err(error),
-                            Ok(()) => {
-                                others.pop();
-                                others.push((self.keys.form(), self.fence.noted()));
-                                continue;
-                            }
-                        }
-                    }
-                    if current.as_ref().map_or(0, |current| current.mod_revision) == expected {
-                        if is_only_looked_for {
-                            return Err(unknown("its key is not there"));
-                        }
-                        if let Some(mark) = mark {
-                            if is_unsure {
-                                return Err(unknown(
-                                    "the mark that forbids writes may go, and an earlier attempt be done then",
-                                ));
-                            }
-                            return Err(StoreError::ReadOnly(Mark::parse(&mark.value).text));
-                        }
-                        return Err(self.other_conflict(unchanged, found));
-                    }
-                    if is_unsure {
-                        let since = (before, expect == Expect::Absent);
-                        let settled = settle::settle(&self.rpc, theirs, write, since, current.as_ref(), end);
-                        if let Some(revision) = settled.await? {
-                            return Ok(self.keys.ours_at(revision as i64));
-                        }
-                    }
-                    if is_only_looked_for {
-                        return Err(unknown("its key is another's now, and may be free again"));
-                    }
-                    return Err(StoreError::Conflict {
-                        key: key.to_owned(),
-                        current: current.and_then(|current| record(&self.keys, current)),
-                    });
-                }
+                Ok(answer) => match self.refused(&wanted, &mut others, answer, is_unsure).await {
+                    Some(done) => return done,
+                    None => continue,
+                },
                 Err(failed) => failed,
             };
             is_unsure |= failed.verdict == Verdict::Unsure;
-            if failed.verdict == Verdict::NoLease && !self.rpc.is_over(end) {
+            if failed.verdict == Verdict::NoLease && !self.rpc.is_over(wanted.end) {
                 lease = self.other_lease((key, lease), write, is_unsure).await?;
                 continue;
             }
-            if let Some(error) = ending(&failed, is_unsure, self.rpc.is_over(end)) {
+            if let Some(error) = ending(&failed, is_unsure, self.rpc.is_over(wanted.end)) {
                 return Err(error);
             }
         }
     }
 
+    fn wanted<'w>(
+        &self,
+        (key, unchanged): (&'w str, &'w [(String, Revision)]),
+        write: Write<'w>,
+        expect: Expect,
+    ) -> Wanted<'w> {
+        let (expected, before) = match expect {
+            // No key has been written at revision 0.
+            Expect::Absent => (0, self.rpc.newest()),
+            Expect::At(revision) => {
+                let expected = self.keys.theirs_at(revision);
+                (expected, expected.max(0) as Revision)
+            }
+        };
+        Wanted {
+            key,
+            theirs: self.keys.theirs(key),
+            unchanged,
+            write,
+            is_creation: expect == Expect::Absent,
+            expected,
+            before,
+            end: Instant::now() + self.rpc.deadlines.request,
+        }
+    }
+
+    /// What a write comes to whose condition was false; `None` if it is to be tried once more, by the side of another note.
+    async fn refused(
+        &self,
+        wanted: &Wanted<'_>,
+        others: &mut Conditions,
+        answer: TxnResponse,
+        is_unsure: bool,
+    ) -> Option<Result<Revision, StoreError>> {
+        let mut found = present(answer);
+        // As they were pushed: the two notes are the last.
+        let (note, mark) = (found.pop().flatten(), found.pop().flatten());
+        let noted = note.as_ref().map_or(0, |note| note.mod_revision);
+        if noted == others.last().map_or(0, |(_, noted)| *noted) {
+            return Some(self.conflict(wanted, found, mark, is_unsure).await);
+        }
+        match self.fence.take(fence::found(note.as_ref())) {
+            // It may have been done by the side of the note, or may be yet.
+            Err(error) if is_unsure => Some(Err(unknown(&error.to_string()))),
+            Err(error) => Some(Err(error)),
+            Ok(()) => {
+                others.pop();
+                others.push((self.keys.form(), self.fence.noted()));
+                None
+            }
+        }
+    }
+
+    /// What a write comes to that a mark, the key itself or another key stood against; `found` are the key and the others.
+    async fn conflict(
+        &self,
+        wanted: &Wanted<'_>,
+        found: Vec<Option<KeyValue>>,
+        mark: Option<KeyValue>,
+        is_unsure: bool,
+    ) -> Result<Revision, StoreError> {
+        let mut found = found.into_iter();
+        let current = found.next().flatten();
+        let is_only_looked_for = is_unsure && wanted.is_creation;
+        if current.as_ref().map_or(0, |current| current.mod_revision) == wanted.expected {
+            return Err(match mark {
+                _ if is_only_looked_for => unknown("its key is not there"),
+                Some(_) if is_unsure => {
+                    unknown("the mark that forbids writes may go, and an earlier attempt be done then")
+                }
+                Some(mark) => StoreError::ReadOnly(Mark::parse(&mark.value).text),
+                None => self.other_conflict(wanted.unchanged, found),
+            });
+        }
+        if is_unsure {
+            let since = (wanted.before, wanted.is_creation);
+            let (theirs, write) = (&wanted.theirs, wanted.write);
+            let settled = settle::settle(&self.rpc, theirs, write, since, current.as_ref(), wanted.end);
+            if let Some(revision) = settled.await? {
+                return Ok(self.keys.ours_at(revision as i64));
+            }
+        }
+        if is_only_looked_for {
+            return Err(unknown("its key is another's now, and may be free again"));
+        }
+        Err(StoreError::Conflict {
+            key: wanted.key.to_owned(),
+            current: current.and_then(|current| record(&self.keys, current)),
+        })
+    }
+
     /// What has to be so beside the key: other keys are of these revisions, and then the two notes are as they were.
-    fn conditions(&self, unchanged: &[(String, Revision)]) -> Vec<(Vec<u8>, i64)> {
+    fn conditions(&self, unchanged: &[(String, Revision)]) -> Conditions {
         let others = unchanged
             .iter()
             .map(|(other, revision)| (self.keys.theirs(other), self.keys.theirs_at(*revision)));

@@ -200,8 +200,11 @@ fn stale_in(pod: &Pod, now: Timestamp) -> Option<Duration> {
     if said.status != "True" || said.reason.as_deref() == Some("TerminationByKubelet") {
         return None;
     }
-    let since = said.last_transition_time.as_ref().map_or(now, |t| t.0);
-    let age = Duration::try_from(now.duration_since(since)).unwrap_or(Duration::ZERO);
+    // Who does not say since when has said it for ever, as upstream has it: counted from now it would be never over.
+    let Some(since) = said.last_transition_time.as_ref() else {
+        return Some(Duration::ZERO);
+    };
+    let age = Duration::try_from(now.duration_since(since.0)).unwrap_or(Duration::ZERO);
     Some(PATIENCE.saturating_sub(age))
 }
 

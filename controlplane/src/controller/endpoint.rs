@@ -162,5 +162,16 @@ pub fn backends(service: &Service, pods: &[Arc<Pod>]) -> Vec<Backend> {
         .collect()
 }
 
+/// Leaves out pods whose Node is gone, as upstream's slices do: nobody says any more that they run. A Service that publishes what is not
+/// ready has them all the same. Whether there are such pods: their Node may come back.
+pub fn leave_out_homeless(service: &Service, backends: &mut Vec<Backend>, is_node: impl Fn(&str) -> bool) -> bool {
+    let is_homeless = |backend: &Backend| !is_node(&backend.node);
+    let found = backends.iter().any(is_homeless);
+    if found && !publishes_not_ready(service) {
+        backends.retain(|backend| !is_homeless(backend));
+    }
+    found
+}
+
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,6 @@
 //! Carries writes to the API server and tells what came of them. Decides nothing.
 
-use super::write::{Failure, PatchKind, Verb, Write};
+use super::write::{Adopter, Failure, PatchKind, Verb, Write};
 use client::Key;
 use http::{Method, Request};
 use kube::api::ListParams;
@@ -144,6 +144,42 @@ pub async fn execute(client: &kube::Client, write: &Write) -> Result<Applied, Fa
     }
 }
 
+/// Asks the server, and no copy of what it had, whether an owner may be given something.
+///
+/// # Errors
+/// It is not there, is another by now, or is being deleted, in upstream's words; or the server could not be asked.
+pub async fn recheck(client: &kube::Client, owner: &Adopter) -> Result<(), Failure> {
+    let failed = |code, reason: &str, message| Failure {
+        resource: owner.resource.plural.to_string(),
+        creating: false,
+        code,
+        reason: reason.to_owned(),
+        message,
+    };
+    let unasked = |error: &dyn std::fmt::Display| format!("can't recheck DeletionTimestamp: {error}");
+    let request = Request::get(owner.resource.path(&owner.key)).body(Vec::new());
+    let request = request.map_err(|error| failed(0, "", unasked(&error)))?;
+    let found = match timeout(DEADLINE, client.request::<Value>(request)).await {
+        Ok(Ok(found)) => found,
+        Ok(Err(kube::Error::Api(status))) => {
+            return Err(failed(status.code, &status.reason, unasked(&status.message)));
+        }
+        Ok(Err(error)) => return Err(failed(0, "", unasked(&error))),
+        Err(_) => return Err(failed(0, "Timeout", unasked(&"deadline exceeded"))),
+    };
+    let meta = &found["metadata"];
+    let (kind, key) = (&owner.resource.kind, &owner.key);
+    let uid = meta["uid"].as_str().unwrap_or_default();
+    if uid != owner.uid {
+        let why = format!("original {kind} {key} is gone: got uid {uid}, wanted {}", owner.uid);
+        return Err(failed(0, "", unasked(&why)));
+    }
+    match meta["deletionTimestamp"].as_str() {
+        Some(at) => Err(failed(0, "", format!("{key} has just been deleted at {at}"))),
+        None => Ok(()),
+    }
+}
+
 /// Does the write. What is created without a name is given one here, from random bits, and is created under it again until the server
 /// has said what came of it, or for [`REPEATED`]: an answer that got lost, or a server that goes on with a request nobody waits for, makes no second object.
 ///
@@ -224,7 +260,7 @@ async fn found(client: &kube::Client, write: &Write) -> Result<Applied, Failure>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controller::write::PODS;
+    use crate::controller::write::{PODS, REPLICA_SETS};
     use std::collections::BTreeSet;
     use std::sync::{Arc, Mutex};
 
@@ -331,6 +367,48 @@ mod tests {
         assert_eq!(
             full.reason, "AlreadyExists",
             "whose bits are no bits does not go on for ever"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_owner_is_asked_for_before_it_adopts() {
+        let asked = |code: u16, owner: Value| async move {
+            let service = tower::service_fn(move |request: Request<kube::client::Body>| {
+                let asked = (request.method().clone(), request.uri().to_string());
+                assert_eq!(
+                    asked,
+                    (
+                        Method::GET,
+                        "/apis/apps/v1/namespaces/default/replicasets/web".to_owned()
+                    )
+                );
+                let body = kube::client::Body::from(owner.to_string().into_bytes());
+                std::future::ready(http::Response::builder().status(code).body(body))
+            });
+            let owner = Adopter {
+                resource: REPLICA_SETS,
+                key: Key::new("default", "web"),
+                uid: "u".to_owned(),
+            };
+            let done = recheck(&kube::Client::new(service, "default"), &owner).await;
+            done.map_err(|failure| (failure.code, failure.message))
+        };
+        let refused = |code, message: &str| Err((code, message.to_owned()));
+        assert_eq!(asked(200, json!({"metadata": {"uid": "u"}})).await, Ok(()));
+        let deleted = json!({"metadata": {"uid": "u", "deletionTimestamp": "2026-01-01T00:00:00Z"}});
+        assert_eq!(
+            asked(200, deleted).await,
+            refused(0, "default/web has just been deleted at 2026-01-01T00:00:00Z")
+        );
+        let another = "original ReplicaSet default/web is gone: got uid v, wanted u";
+        assert_eq!(
+            asked(200, json!({"metadata": {"uid": "v"}})).await,
+            refused(0, &format!("can't recheck DeletionTimestamp: {another}"))
+        );
+        let (code, reply) = refusal(404, "NotFound");
+        assert_eq!(
+            asked(code, reply).await,
+            refused(404, "can't recheck DeletionTimestamp: no")
         );
     }
 

@@ -6,7 +6,7 @@
 //! controller says. All I/O of controllers is here, in [`super::execute`], and in what a controller looks up before a plan ([`Controller::look_up`]).
 
 use super::event::Recorder;
-use super::execute::{Applied, execute_once};
+use super::execute::{Applied, execute_once, recheck};
 use super::informers::Informers;
 use super::queue::Queue;
 use super::write::{EventText, Failure, Plan, Write};
@@ -294,8 +294,14 @@ impl<C: Controller> Running<C> {
         self.failures.lock().expect("no holder of this lock panics").remove(key);
     }
 
-    /// Does the writes in batches of 1, 2, 4, ...; stops after the first batch with a failure.
+    /// Does the writes in batches of 1, 2, 4, ...; stops after the first batch with a failure. Where some give an owner what is
+    /// nobody's, it is asked for first, once: informers may not show yet that it goes, and lets go of its own.
     async fn batches(&self, key: &Key, writes: &[Write]) -> Option<Failure> {
+        if let Some(adopter) = writes.iter().find_map(|write| write.adopter.as_deref())
+            && let Err(failure) = recheck(&self.environment.client, adopter).await
+        {
+            return Some(failure);
+        }
         let mut rest = writes;
         let mut size = 1;
         while !rest.is_empty() {
@@ -350,3 +356,6 @@ impl<C: Controller> Running<C> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

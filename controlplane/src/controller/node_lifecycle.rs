@@ -12,7 +12,8 @@ pub use disruption::Rates;
 use super::harness::{Controller, Wiring};
 use super::informers::Informers;
 use super::pod;
-use super::write::{self, EventText, PatchKind, Plan, Write, reference};
+use super::write::{self, EventText, Failure, PatchKind, Plan, Write, reference};
+use crate::metrics::controllers::Controllers as Counters;
 use census::Census;
 use client::Key;
 use disruption::Limits;
@@ -72,6 +73,8 @@ pub struct NodeLifecycle {
     pub limits: Mutex<Limits>,
     /// Which nodes are ready.
     pub census: Arc<Mutex<Census>>,
+    /// Zones of nodes that are being tainted NoExecute now.
+    pub draining: Mutex<BTreeMap<Key, String>>,
 }
 
 fn ready(node: &Node) -> Option<&NodeCondition> {
@@ -163,8 +166,12 @@ impl Controller for NodeLifecycle {
 
     fn wire(&self, wiring: &mut Wiring) {
         let (census, rates) = (Arc::clone(&self.census), self.rates);
+        let counters = wiring.counters();
         wiring.on(&self.informers.nodes, move |change| {
             let (old, new) = (change.old.as_deref(), change.new.as_deref());
+            if let (None, Some(node)) = (old, new) {
+                counters.nodes_drained(&disruption::key_of(&disruption::zone_of(node)), 0);
+            }
             let mut census = census.lock().expect("no holder of this lock panics");
             // Whether others are ready, and where, matters to those that are not.
             let concerned = census.change_and_wake(old, new, &rates);
@@ -175,6 +182,16 @@ impl Controller for NodeLifecycle {
         wiring.on(&self.informers.node_leases, |change| {
             vec![Key::new("", change.key.name.clone())]
         });
+    }
+
+    fn wrote(&self, counters: &Counters, key: &Key, write: &Write, failure: Option<&Failure>, _now: Timestamp) {
+        if !is_tainting(write) {
+            return;
+        }
+        let zone = self.draining.lock().expect("no holder of this lock panics").remove(key);
+        if let (Some(zone), None) = (zone, failure) {
+            counters.nodes_drained(&zone, 1);
+        }
     }
 
     fn plan(&self, key: &Key, now: Timestamp) -> Plan {
@@ -196,6 +213,8 @@ impl Controller for NodeLifecycle {
         let mut plan = plan(&node, instant.saturating_duration_since(heard.at), may_drain, now);
         match pace {
             Pace::Go(zone) if plan.writes.iter().any(is_tainting) => {
+                let mut draining = self.draining.lock().expect("no holder of this lock panics");
+                draining.insert(key.clone(), disruption::key_of(&zone));
                 self.limits
                     .lock()
                     .expect("no holder of this lock panics")

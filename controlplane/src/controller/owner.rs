@@ -1,6 +1,6 @@
 //! Controlling owners: references, adoption, release. Pure.
 
-use super::write::{PatchKind, Resource, Write};
+use super::write::{Adopter, PatchKind, Resource, Write};
 use client::Key;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use proto::api::selector::Selector;
@@ -60,6 +60,11 @@ pub fn claim_where<O: kube::Resource, K: kube::Resource>(
         return Claims { owned, writes };
     }
     let reference = controller_reference(owner.0, owner.1);
+    let adopter = Arc::new(Adopter {
+        resource: owner.0.clone(),
+        key: Key::of(owner.1),
+        uid: reference.uid.clone(),
+    });
     let patch = |object: &Arc<K>, reference: serde_json::Value| {
         let body = json!({"metadata": {"uid": object.meta().uid, "ownerReferences": [reference]}});
         Write::patch(resource.clone(), Key::of(&**object), PatchKind::Strategic, body)
@@ -69,7 +74,41 @@ pub fn claim_where<O: kube::Resource, K: kube::Resource>(
     }
     let adoptable = |object: &&Arc<K>| matches(object) && object.meta().deletion_timestamp.is_none();
     for orphan in orphans.iter().filter(adoptable) {
-        writes.push(patch(orphan, json!(reference)));
+        writes.push(patch(orphan, json!(reference)).adopted_by(&adopter));
     }
     Claims { owned, writes }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::controller::write::{PODS, REPLICA_SETS};
+    use k8s_openapi::api::apps::v1::ReplicaSet;
+    use k8s_openapi::api::core::v1::Pod;
+
+    #[test]
+    fn who_adopts_has_to_be_there_and_who_lets_go_has_not() {
+        let set = json!({"metadata": {"name": "web", "namespace": "default", "uid": "u"}});
+        let set: ReplicaSet = serde_json::from_value(set).unwrap();
+        let pod = |name: &str, app: &str| {
+            let pod = json!({"metadata": {"name": name, "namespace": "default", "uid": name, "labels": {"app": app}}});
+            Arc::new(serde_json::from_value::<Pod>(pod).unwrap())
+        };
+        let selector = json!({"matchLabels": {"app": "web"}});
+        let selector = Selector::from_api(&serde_json::from_value(selector).unwrap()).unwrap();
+        let controlled = vec![pod("stranger", "other")];
+        let orphans = vec![pod("orphan", "web")];
+        let claims = claim((&REPLICA_SETS, &set), &selector, &PODS, controlled, orphans);
+        let adopters: Vec<_> = claims
+            .writes
+            .iter()
+            .map(|write| (&*write.key.name, write.adopter.as_deref().cloned()))
+            .collect();
+        let web = Adopter {
+            resource: REPLICA_SETS,
+            key: Key::new("default", "web"),
+            uid: "u".to_owned(),
+        };
+        assert_eq!(adopters, [("stranger", None), ("orphan", Some(web))]);
+    }
 }

@@ -56,6 +56,7 @@ const HERE: &[Names] = &[
     ("taint-eviction-controller", ""),
     ("token-cleaner-controller", "tokencleaner"),
     ("ttl-after-finished-controller", "ttl-after-finished"),
+    ("ttl-controller", "ttl"),
 ];
 
 /// Upstream's controllers that are not here: to turn one off is to say what is so.
@@ -74,7 +75,6 @@ const MISSING: &[Names] = &[
     ("selinux-warning-controller", ""),
     ("storage-version-migrator-controller", ""),
     ("storageversion-garbage-collector-controller", "storage-version-gc"),
-    ("ttl-controller", "ttl"),
     ("validatingadmissionpolicy-status-controller", ""),
     ("volumeattributesclass-protection-controller", ""),
 ];
@@ -195,7 +195,7 @@ mod tests {
                 vec!["garbage-collector-controller", "pod-garbage-collector-controller", lb],
             ),
             ("deployment,-deployment-controller", vec![lb]),
-            ("-attachdetach,-ttl-controller", vec![lb]),
+            ("-attachdetach,-ttl-controller", vec![lb, "ttl-controller"]),
         ];
         for (words, expected) in table {
             assert_eq!(off(&format!("{words},{DEFAULT}")), Ok(expected), "{words}");

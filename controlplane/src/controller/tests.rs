@@ -27,6 +27,7 @@ use crate::apiserver::gate::secured::{Denied, Secured};
 use crate::apiserver::user::User;
 use crate::apiserver::{ApiServer, Parts};
 use crate::bootstrap;
+use crate::metrics::Metrics;
 use crate::scheduler::{self, SchedulerContext};
 use crate::store::memory::Memory;
 use client::informer::Options;
@@ -53,6 +54,8 @@ struct World {
     refused: Arc<Mutex<Vec<String>>>,
     /// What kubelets say of pods' use.
     usage: Arc<usage::Kubelets>,
+    /// Where controllers and scheduler count.
+    metrics: Arc<Metrics>,
 }
 
 impl Drop for World {
@@ -96,6 +99,7 @@ impl World {
             shutdown: shutdown.clone(),
             refused,
             usage: measured,
+            metrics: Arc::default(),
         };
         let loopback = std::net::Ipv4Addr::LOCALHOST.into();
         let facts = bootstrap::Facts {
@@ -127,7 +131,7 @@ impl World {
             selection: Default::default(),
             rates: Default::default(),
             options: Default::default(),
-            metrics: Arc::default(),
+            metrics: Arc::clone(&world.metrics),
             shutdown: shutdown.clone(),
         })
         .detach_all();
@@ -138,7 +142,7 @@ impl World {
             clock,
             host: "host".to_owned(),
             seed: 2,
-            metrics: Arc::default(),
+            metrics: Arc::clone(&world.metrics),
             shutdown,
         };
         tokio::spawn(scheduler::run(context));
@@ -152,6 +156,15 @@ impl World {
             world.add_node(&format!("n{i}")).await;
         }
         world
+    }
+
+    /// The metrics' lines.
+    fn counted(&self) -> String {
+        let mut registry = prometheus_client::registry::Registry::default();
+        self.metrics.register(&mut registry);
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        text
     }
 
     async fn call(&self, method: &str, path: &str, body: Option<Value>) -> Result<Value, kube::Error> {

@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::borrow::Cow;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// An API resource, as paths and references name it.
@@ -181,6 +182,17 @@ pub struct EventText {
     pub message: String,
 }
 
+/// Whose an object becomes: nothing is given to an owner that is gone, is another by now, or is on its way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Adopter {
+    /// The owner's resource.
+    pub resource: Resource,
+    /// Its key.
+    pub key: Key,
+    /// Its UID.
+    pub uid: String,
+}
+
 /// One write with what it means to the outside.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Write {
@@ -190,6 +202,8 @@ pub struct Write {
     pub key: Key,
     /// What to do.
     pub verb: Verb,
+    /// Who has to be there when it is done, as the server says and no copy.
+    pub adopter: Option<Arc<Adopter>>,
     /// Event when it worked.
     pub on_success: Option<EventText>,
     /// Event when it did not.
@@ -210,6 +224,7 @@ impl Write {
             resource,
             key,
             verb,
+            adopter: None,
             on_success: None,
             on_failure: None,
         }
@@ -264,6 +279,12 @@ impl Write {
             }
             Verb::Delete { .. } => 0,
         }
+    }
+
+    /// Only for an owner that is there.
+    pub fn adopted_by(mut self, adopter: &Arc<Adopter>) -> Self {
+        self.adopter = Some(Arc::clone(adopter));
+        self
     }
 
     /// With an event when it worked.

@@ -33,14 +33,18 @@ pub(super) struct Kept {
 }
 
 /// The store as the configuration has it. There is something around it in any case: what was encrypted once and is not to be any
-/// more is named, and not taken for damage.
+/// more is named, and not taken for damage. `server` is the API server's name, as what is counted has it.
 ///
 /// # Errors
 /// Names the file and the field.
-pub(super) async fn around(config: &Config, store: Arc<dyn Store>) -> Result<(Arc<dyn Store>, Kept), DaemonError> {
+pub(super) async fn around(
+    config: &Config,
+    server: &str,
+    store: Arc<dyn Store>,
+) -> Result<(Arc<dyn Store>, Kept), DaemonError> {
     let mut followed = None;
     let mut transformers = Transformers::default();
-    let metrics = Arc::<Metrics>::default();
+    let metrics = Arc::new(Metrics::of(server));
     if let Some(file) = &config.encryption {
         // Looked at before it is read: no change falls in between.
         let watched = WatchedFiles::new(vec![file.path.clone()]);
@@ -98,19 +102,30 @@ impl Kept {
     pub(super) fn spawn(self, tasks: &mut JoinSet<()>, health: &Health, shutdown: &CancellationToken) {
         let (newest, changed) = watch::channel(None);
         if let Some((file, watched)) = self.followed {
-            let (path, metrics) = (file.path, self.metrics);
+            let (path, metrics) = (file.path, Arc::clone(&self.metrics));
             let read = move || {
-                let wrong = |why| PkiError::Content {
-                    path: path.clone(),
-                    why,
+                let wrong = |why| {
+                    metrics.reloaded(false);
+                    let path = path.clone();
+                    PkiError::Content { path, why }
                 };
                 read(&path, &metrics).map(Arc::new).map_err(wrong)
             };
             let take = move |new| drop(newest.send_replace(Some(new)));
             tasks.spawn(watched.follow(read, take, shutdown.clone()));
-            tasks.spawn(keep(self.encryption, changed, health.clone(), shutdown.clone()));
+            tasks.spawn(keep(
+                (self.encryption, self.metrics),
+                changed,
+                health.clone(),
+                shutdown.clone(),
+            ));
         } else if self.encryption.transformers().has_plugins() {
-            let keeping = keep(self.encryption, changed, health.clone(), shutdown.clone());
+            let keeping = keep(
+                (self.encryption, self.metrics),
+                changed,
+                health.clone(),
+                shutdown.clone(),
+            );
             tasks.spawn(async move {
                 keeping.await;
                 drop(newest);
@@ -121,7 +136,7 @@ impl Kept {
 
 /// Makes changed configurations hold once their plugins are well, and looks at plugins from time to time.
 async fn keep(
-    encryption: Encryption,
+    (encryption, metrics): (Encryption, Arc<Metrics>),
     mut changed: watch::Receiver<Option<Arc<Transformers>>>,
     health: Health,
     shutdown: CancellationToken,
@@ -137,7 +152,7 @@ async fn keep(
                 }
                 let new = changed.borrow_and_update().clone();
                 if let Some(new) = new {
-                    adopt(&encryption, new).await;
+                    metrics.reloaded(adopt(&encryption, new).await);
                 }
                 pause = Duration::ZERO;
             }
@@ -154,8 +169,10 @@ async fn keep(
     }
 }
 
-async fn adopt(encryption: &Encryption, new: Arc<Transformers>) {
-    match well(&new).await {
+/// Makes a changed configuration hold if its plugins are well; tells whether it does.
+async fn adopt(encryption: &Encryption, new: Arc<Transformers>) -> bool {
+    let found = well(&new).await;
+    match &found {
         Ok(()) => {
             encryption.replace(new);
             tracing::info!("the changed encryption configuration holds");
@@ -165,4 +182,5 @@ async fn adopt(encryption: &Encryption, new: Arc<Transformers>) {
             "the changed encryption configuration is left aside: a plugin of its is not well"
         ),
     }
+    found.is_ok()
 }

@@ -78,11 +78,12 @@ pub(super) async fn open(config: &Config) -> Result<Opened, DaemonError> {
     Ok(match &config.store {
         StoreKind::Etcd(options) => {
             let etcd = Etcd::open(options.clone()).await.map_err(DaemonError::Etcd)?;
-            let etcd = etcd.with_lifetimes(&LIFETIMES);
+            let metrics = Arc::new(Storage::default());
+            let leases = Arc::clone(&metrics);
+            let etcd = etcd.with_lifetimes(&LIFETIMES, Box::new(move |values| leases.lease_is_over(values)));
             etcd.note_form().await.map_err(DaemonError::Store)?;
             let over: Over = Box::pin(etcd.over());
             let sizes = etcd.sizes().boxed();
-            let metrics = Arc::new(Storage::default());
             let counted = Counted::over(Arc::new(etcd), Arc::clone(&metrics), Box::new(resource_of()));
             Opened {
                 store: Arc::new(counted),

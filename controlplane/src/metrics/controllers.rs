@@ -1,5 +1,5 @@
-//! What controllers count beside their queues, under upstream's names. Labels are of fixed sets; the one that users write has room for
-//! [`MANAGERS`] values, and what comes later counts as [`OTHERS`].
+//! What controllers count beside their queues, under upstream's names. Labels are of fixed sets; those that others write have room for
+//! [`MANAGERS`] values each, and what comes later counts as [`OTHERS`].
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Values of the label `controller_name`, at most.
+/// Values of the labels `controller_name` and `zone`, at most.
 const MANAGERS: usize = 100;
 /// The label of those beyond.
 const OTHERS: &str = "other";
@@ -73,6 +73,24 @@ struct Manager {
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Zone {
+    zone: String,
+}
+
+/// Names that others write, as far as there is room.
+#[derive(Debug, Default)]
+struct Names(Mutex<BTreeSet<String>>);
+
+impl Names {
+    fn label(&self, name: &str) -> String {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let has_room = known.len() < MANAGERS && known.insert(name.to_owned());
+        let is_known = has_room || known.contains(name);
+        if is_known { name.to_owned() } else { OTHERS.to_owned() }
+    }
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct Scaling {
     action: &'static str,
     error: &'static str,
@@ -110,7 +128,9 @@ pub struct Controllers {
     by_policy: Family<Action, Counter>,
     finalizers: Family<Finalizer, Counter>,
     foreign: Family<Manager, Counter>,
-    managers: Mutex<BTreeSet<String>>,
+    managers: Names,
+    drained: Family<Zone, Counter>,
+    zones: Names,
     scalings: Family<Scaling, Counter>,
     scaling_durations: Timed<Scaling>,
     slices: Family<Operation, Counter>,
@@ -132,7 +152,9 @@ impl Default for Controllers {
             by_policy: Family::default(),
             finalizers: Family::default(),
             foreign: Family::default(),
-            managers: Mutex::default(),
+            managers: Names::default(),
+            drained: Family::default(),
+            zones: Names::default(),
             scalings: Family::default(),
             scaling_durations: Family::new_with_constructor(reconciliations),
             slices: Family::default(),
@@ -193,15 +215,7 @@ impl Controllers {
 
     /// Counts a Job that is somebody else's.
     pub fn job_of(&self, manager: &str) {
-        let mut known = self.managers.lock().unwrap_or_else(PoisonError::into_inner);
-        let has_room = known.len() < MANAGERS && known.insert(manager.to_owned());
-        let name = if has_room || known.contains(manager) {
-            manager
-        } else {
-            OTHERS
-        };
-        drop(known);
-        let controller_name = name.to_owned();
+        let controller_name = self.managers.label(manager);
         self.foreign.get_or_create(&Manager { controller_name }).inc();
     }
 
@@ -233,6 +247,13 @@ impl Controllers {
     /// Seconds between the time a finished Job was to go and its deletion.
     pub fn job_expired(&self, seconds: f64) {
         self.expired.observe(seconds);
+    }
+
+    /// Counts nodes of a zone, by upstream's key of it, that were given a taint that ends their pods; of a zone with none the series is
+    /// there from now on.
+    pub fn nodes_drained(&self, zone: &str, nodes: u64) {
+        let zone = self.zones.label(zone);
+        self.drained.get_or_create(&Zone { zone }).inc_by(nodes);
     }
 
     /// Counts a pod that a taint ended.
@@ -274,6 +295,11 @@ impl Controllers {
             "ttl_after_finished_controller_job_deletion_duration_seconds",
             "The time it took to delete the job since it became eligible for deletion",
             self.expired.clone(),
+        );
+        registry.register(
+            "node_collector_evictions",
+            "Number of Node evictions that happened since current instance of NodeController started",
+            self.drained.clone(),
         );
         registry.register(
             "taint_eviction_controller_pod_deletions",

@@ -18,6 +18,8 @@ const BUCKETS: [f64; 23] = [
     0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0,
     45.0, 60.0,
 ];
+/// Upstream's buckets of `etcd_lease_object_counts`.
+const LEASE_BUCKETS: [f64; 7] = [10.0, 50.0, 100.0, 500.0, 1000.0, 2500.0, 5000.0];
 /// Bytes of a block as the kernel counts them.
 const BLOCK: u64 = 512;
 
@@ -47,6 +49,7 @@ pub struct Storage {
     requests: Family<Asked, Counter>,
     errors: Family<Asked, Counter>,
     durations: Family<Asked, Histogram, fn() -> Histogram>,
+    leases: Histogram,
     /// The embedded store's.
     file: Option<PathBuf>,
     /// In bytes, of a store elsewhere; 0 before anybody has told.
@@ -59,6 +62,7 @@ impl Default for Storage {
             requests: Family::default(),
             errors: Family::default(),
             durations: Family::new_with_constructor(durations),
+            leases: Histogram::new(LEASE_BUCKETS),
             file: None,
             size: AtomicU64::new(0),
         }
@@ -81,6 +85,11 @@ impl Storage {
         if !is_answered {
             self.errors.get_or_create(asked).inc();
         }
+    }
+
+    /// Nothing more is written with a lease, and so many values were.
+    pub fn lease_is_over(&self, values: u32) {
+        self.leases.observe(f64::from(values));
     }
 
     /// The store elsewhere is so large, in bytes.
@@ -133,6 +142,11 @@ impl Storage {
             "Etcd request latency in seconds for each operation and object type",
             self.durations.clone(),
         );
+        registry.register(
+            "etcd_lease_object_counts",
+            "Number of objects attached to a single etcd lease",
+            self.leases.clone(),
+        );
     }
 }
 
@@ -165,6 +179,7 @@ mod tests {
         };
         storage.asked(&asked, Duration::from_millis(1), true);
         storage.asked(&asked, Duration::from_millis(1), false);
+        storage.lease_is_over(60);
         let elsewhere = text(&storage);
         assert!(
             !elsewhere.contains("apiserver_storage_size_bytes{"),
@@ -176,6 +191,10 @@ mod tests {
             told.contains("apiserver_storage_size_bytes{storage_cluster_id=\"etcd-0\"} 4711\n"),
             "{told}"
         );
+        for (bound, count) in [("50.0", 0), ("100.0", 1), ("5000.0", 1)] {
+            let line = format!("etcd_lease_object_counts_bucket{{le=\"{bound}\"}} {count}\n");
+            assert!(elsewhere.contains(&line), "{line} is not in\n{elsewhere}");
+        }
         for (name, count) in [("requests", 2), ("request_errors", 1)] {
             let line = format!("etcd_{name}_total{{operation=\"create\",group=\"\",resource=\"pods\"}} {count}\n");
             assert!(elsewhere.contains(&line), "{line} is not in\n{elsewhere}");

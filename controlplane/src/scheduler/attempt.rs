@@ -4,15 +4,17 @@
 
 use super::bind::{Bound, Nomination};
 use super::cluster::Cluster;
-use super::cycle::{Candidates, Request, Search, Unplaced};
+use super::cycle::{Candidates, Lap, Request, Search, Unplaced};
 use super::extender::call::{self, Caller};
 use super::plugin::Plugin;
 use super::plugin::default_preemption::{Budget, Preemption};
 use super::pod::PodInfo;
 use super::queue::ScheduleFailure;
 use super::{CYCLES, IN_FLIGHT, Scheduler, profile_of, workload};
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::time::Instant;
 
 /// Upstream's words where extenders leave nobody to evict.
@@ -39,8 +41,9 @@ fn with_candidates(mut unplaced: Unplaced, left: Result<Vec<Preemption>, String>
 }
 
 impl Scheduler {
-    /// Runs some cycles; tells whether more are to be run at once.
-    pub(super) async fn cycles(&mut self) -> bool {
+    /// Runs some cycles, and others on the same thread have theirs whenever `turn` is over; tells whether more are to be run at once.
+    pub(super) async fn cycles(&mut self, turn: Duration) -> bool {
+        let mut began = Instant::now();
         for _ in 0..CYCLES {
             if self.flights.len() >= IN_FLIGHT {
                 return false;
@@ -49,6 +52,10 @@ impl Scheduler {
                 return false;
             };
             self.cycle(pod).await;
+            if began.elapsed() >= turn {
+                tokio::task::yield_now().await;
+                began = Instant::now();
+            }
         }
         true
     }
@@ -98,7 +105,15 @@ impl Scheduler {
             true => workload::selector(&self.informers, pod),
             false => None,
         };
-        let informers = &self.informers;
+        let (informers, metrics, last) = (&self.informers, &self.metrics, Cell::new(Instant::now()));
+        let timed = |lap| {
+            let now = Instant::now();
+            if let Lap::End(point, said) = lap {
+                let took = now.saturating_duration_since(last.get());
+                metrics.scheduling.asked((point, said), &profile.name, took);
+            }
+            last.set(now);
+        };
         let request = Request {
             pod,
             profile,
@@ -107,6 +122,7 @@ impl Scheduler {
                 let budgets = informers.budgets.list();
                 budgets.iter().filter_map(|budget| Budget::new(budget)).collect()
             },
+            lap: &timed,
         };
         look(&mut self.search, &mut self.cluster, request)
     }
@@ -155,11 +171,18 @@ impl Scheduler {
         let tried = self.queue.tried(&pod.uid);
         self.place(pod.clone(), &node);
         let (binder, metrics) = (self.binder.clone(), Arc::clone(&self.metrics));
+        let (profile, began) = (pod.scheduler().to_owned(), Instant::now());
         self.flights.spawn(async move {
             let bound = match by {
                 Some(extender) => binder.bind_by(&extender, pod, node).await,
                 None => binder.bind(pod, node).await,
             };
+            let said = if matches!(bound, Bound::Done) {
+                "Success"
+            } else {
+                "Error"
+            };
+            metrics.scheduling.asked(("Bind", said), &profile, began.elapsed());
             if let (Bound::Done, Some((attempts, since))) = (&bound, tried) {
                 metrics.placed(attempts, since.elapsed());
             }

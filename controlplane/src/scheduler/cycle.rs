@@ -13,6 +13,15 @@ use std::collections::BTreeMap;
 /// Clusters up to this size are searched completely.
 const SEARCH_ALL: usize = 100;
 
+/// A step of a cycle, for who takes its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lap {
+    /// Plugins are asked from now on.
+    Begin,
+    /// All have been asked at a point: its name, and upstream's of what they said. What is asked for scores beforehand is part of those.
+    End(&'static str, &'static str),
+}
+
 /// What a cycle is about.
 #[derive(Clone, Copy)]
 pub struct Request<'r> {
@@ -24,6 +33,8 @@ pub struct Request<'r> {
     pub owned: Option<&'r Selector>,
     /// The disruption budgets there are; asked only if pods might be evicted.
     pub budgets: &'r dyn Fn() -> Vec<Budget>,
+    /// Told of each step.
+    pub lap: &'r dyn Fn(Lap),
 }
 
 /// Why no node will do.
@@ -158,6 +169,7 @@ impl Search {
             [only] => only.name.clone(),
             several => {
                 let totals = totals(state, several);
+                (request.lap)(Lap::End("Score", "Success"));
                 several[search.pick(&totals)].name.clone()
             }
         })
@@ -170,6 +182,7 @@ impl Search {
     pub fn candidates(&mut self, cluster: &mut Cluster, request: Request<'_>) -> Result<Candidates, Box<Unplaced>> {
         self.search(cluster, request, |_, state, fitting, error| {
             let totals = totals(state, fitting);
+            (request.lap)(Lap::End("Score", "Success"));
             let names = fitting.iter().map(|node| node.name.clone());
             Candidates {
                 nodes: names.zip(totals).collect(),
@@ -184,7 +197,7 @@ impl Search {
         request: Request<'_>,
         finish: impl FnOnce(&mut Self, &State<'_>, &[&NodeInfo], FitError) -> T,
     ) -> Result<T, Box<Unplaced>> {
-        let Request { pod, profile, .. } = request;
+        let Request { pod, profile, lap, .. } = request;
         cluster.refresh();
         let mut error = FitError {
             nodes: cluster.order().len(),
@@ -201,7 +214,11 @@ impl Search {
         let defaults = pod_topology_spread::default_keys(profile);
         let defaults = request.owned.map(|_| defaults).unwrap_or_default();
         cluster.know_all(pod.topology_keys().chain(defaults));
-        let mut state = match State::begin(cluster, profile, pod, request.owned) {
+        lap(Lap::Begin);
+        let begun = State::begin(cluster, profile, pod, request.owned);
+        let said = begun.as_ref().map_or("UnschedulableAndUnresolvable", |_| "Success");
+        lap(Lap::End("PreFilter", said));
+        let mut state = match begun {
             Ok(state) => state,
             Err(rejection) => {
                 error.pre_filter = Some(rejection);
@@ -209,8 +226,9 @@ impl Search {
             }
         };
         let fitting = self.fitting(&mut state, &mut error);
+        lap(Lap::End("Filter", "Success"));
         match fitting.as_slice() {
-            [] => Err(Box::new(self.preempt(&mut state, error, request.budgets))),
+            [] => Err(Box::new(self.preempt(&mut state, error, request))),
             several => Ok(finish(self, &state, several, error)),
         }
     }
@@ -254,7 +272,7 @@ impl Search {
         fitting
     }
 
-    fn preempt(&mut self, state: &mut State<'_>, mut error: FitError, budgets: &dyn Fn() -> Vec<Budget>) -> Unplaced {
+    fn preempt(&mut self, state: &mut State<'_>, mut error: FitError, request: Request<'_>) -> Unplaced {
         if !state.profile.preempts {
             return Unplaced {
                 error,
@@ -262,7 +280,13 @@ impl Search {
                 renounce: false,
             };
         }
-        match default_preemption::preempt(state, &error, budgets, &mut self.random) {
+        let outcome = default_preemption::preempt(state, &error, request.budgets, &mut self.random);
+        let said = match &outcome {
+            Outcome::Evict(_) => "Success",
+            Outcome::Nobody { .. } => "Unschedulable",
+        };
+        (request.lap)(Lap::End("PostFilter", said));
+        match outcome {
             Outcome::Evict(candidates) => Unplaced {
                 error,
                 candidates,

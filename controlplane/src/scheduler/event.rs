@@ -3,6 +3,8 @@
 //! A node's own plugins judge by the node alone, so only what happened on a node can let it take the pod, and whether it does now
 //! is asked at once. Plugins that look around say by their own rules whether an event may change their mind.
 
+pub mod label;
+
 use super::cluster::NodeInfo;
 use super::constraint;
 use super::plugin::{self, Plugin, PluginSet};

@@ -3,6 +3,7 @@
 //! Source: control-plane contract §11. Active pods leave by priority, then by waiting time. A pod that failed backs off for
 //! 1 s·2ⁿ (at most 10 s) once something changed for it, and without any change after five minutes.
 
+use super::event::label;
 use super::plugin::PluginSet;
 use super::plugin::priority_sort::{self, ActiveOrder};
 use super::plugin::scheduling_gates;
@@ -88,6 +89,8 @@ pub struct PodQueue {
     refusals: BTreeMap<PluginSet, usize>,
     sequence: u64,
     times: BackoffTimes,
+    /// Pods that came into a queue since somebody asked, by its name and the event's.
+    entered: BTreeMap<(&'static str, &'static str), u64>,
 }
 
 impl PodQueue {
@@ -108,6 +111,16 @@ impl PodQueue {
             ("unschedulable", self.unschedulable.len()),
             ("gated", self.entries.len().saturating_sub(placed)),
         ]
+    }
+
+    /// How many pods have come into a queue since this was asked last: its name, the event's, and the number.
+    pub fn entered(&mut self) -> impl Iterator<Item = (&'static str, &'static str, u64)> + use<> {
+        let entered = std::mem::take(&mut self.entered);
+        entered.into_iter().map(|((queue, event), pods)| (queue, event, pods))
+    }
+
+    fn count(&mut self, queue: &'static str, event: &'static str) {
+        *self.entered.entry((queue, event)).or_default() += 1;
     }
 
     fn next_number(&mut self) -> u64 {
@@ -168,22 +181,24 @@ impl PodQueue {
         }
     }
 
-    fn activate(&mut self, uid: &str) {
+    fn activate(&mut self, uid: &str, event: &'static str) {
         let number = self.next_number();
         if let Some(entry) = self.entries.get(uid) {
             let order = priority_sort::order(&entry.info, number);
             self.enter(uid, Place::Active(order));
+            self.count("active", event);
         }
     }
 
     /// Active, or backing off if the last failure is too recent.
-    fn ready(&mut self, uid: &str, now: Instant, early: bool) {
+    fn ready(&mut self, uid: &str, now: Instant, early: bool, event: &'static str) {
         let until = self.entries.get(uid).and_then(|e| e.until).filter(|until| *until > now);
         match until {
-            None => self.activate(uid),
+            None => self.activate(uid, event),
             Some(until) => {
                 let order = self.next_number();
                 self.enter(uid, Place::Backoff { until, order, early });
+                self.count("backoff", event);
             }
         }
     }
@@ -203,21 +218,24 @@ impl PodQueue {
                     until: None,
                 };
                 self.entries.insert(uid.clone(), entry);
-                if !gated {
-                    self.activate(&uid);
+                match gated {
+                    // Upstream has the gated among the unschedulable.
+                    true => self.count("unschedulable", label::ADDED),
+                    false => self.activate(&uid, label::ADDED),
                 }
             }
             Some(entry) => {
                 let changed =
                     entry.info.pod.spec != info.pod.spec || entry.info.pod.metadata.labels != info.pod.metadata.labels;
                 let place = entry.place;
+                let event = label::waiting_changed(&entry.info, &info);
                 entry.info = info;
                 if !gated {
                     entry.since.get_or_insert(now);
                 }
                 match place {
-                    Place::Gated if !gated => self.activate(&uid),
-                    Place::Unschedulable { .. } if changed => self.ready(&uid, now, true),
+                    Place::Gated if !gated => self.activate(&uid, event),
+                    Place::Unschedulable { .. } if changed => self.ready(&uid, now, true, event),
                     Place::InFlight { .. } if changed => entry.place = Place::InFlight { moved: true },
                     _ => {}
                 }
@@ -260,7 +278,9 @@ impl PodQueue {
                         Some(Place::Backoff { early: true, .. })
                     )
                 };
-                self.backoff.values().find(early)?.clone()
+                let uid = self.backoff.values().find(early)?.clone();
+                self.count("active", label::TAKEN_EARLY);
+                uid
             }
         };
         self.enter(&uid, Place::InFlight { moved: false });
@@ -304,15 +324,23 @@ impl PodQueue {
             entry.refused = refused;
         }
         match setback {
-            ScheduleFailure::Unschedulable(_) if !moved => self.enter(uid, Place::Unschedulable { since: now }),
-            ScheduleFailure::Unschedulable(_) => self.ready(uid, now, true),
-            ScheduleFailure::Error => self.ready(uid, now, false),
+            ScheduleFailure::Unschedulable(_) if !moved => {
+                self.enter(uid, Place::Unschedulable { since: now });
+                self.count("unschedulable", label::FAILED);
+            }
+            ScheduleFailure::Unschedulable(_) => self.ready(uid, now, true, label::FAILED),
+            ScheduleFailure::Error => self.ready(uid, now, false, label::FAILED),
         }
     }
 
-    /// Something changed (in no cycle: those end before anything else is looked at) about which these plugins may care, and which may help the pods for which `helps` is true, told
-    /// who refused them.
-    pub fn wake(&mut self, now: Instant, concerns: PluginSet, helps: impl Fn(&PodInfo, PluginSet) -> bool) {
+    /// Something changed (in no cycle: those end before anything else is looked at) about which these plugins may care, and which may
+    /// help the pods for which `helps` is true, told who refused them; `event` is what that is counted as.
+    pub fn wake(
+        &mut self,
+        now: Instant,
+        (event, concerns): (&'static str, PluginSet),
+        helps: impl Fn(&PodInfo, PluginSet) -> bool,
+    ) {
         let is_concerned = |refused: PluginSet| refused.is_empty() || refused.meets(concerns);
         let helped = |uid: &String| {
             let entry = self.entries.get(uid);
@@ -325,7 +353,7 @@ impl PodQueue {
         }
         let moved: Vec<String> = self.held.iter().filter(|uid| helped(uid)).cloned().collect();
         for uid in woken {
-            self.ready(&uid, now, true);
+            self.ready(&uid, now, true, event);
         }
         for uid in moved {
             if let Some(entry) = self.entries.get_mut(&uid) {
@@ -341,14 +369,14 @@ impl PodQueue {
                 break;
             }
             let uid = uid.clone();
-            self.activate(&uid);
+            self.activate(&uid, label::BACKOFF_OVER);
         }
         while let Some((since, uid)) = self.unschedulable.first() {
             if *since + UNSCHEDULABLE_FOR > now {
                 break;
             }
             let uid = uid.clone();
-            self.ready(&uid, now, true);
+            self.ready(&uid, now, true, label::WAITED_LONG);
         }
     }
 

@@ -76,6 +76,7 @@ pub(super) fn schedule_as(
         profile,
         owned: None,
         budgets: &|| budgets.to_vec(),
+        lap: &|_| (),
     };
     search.schedule(cluster, request)
 }

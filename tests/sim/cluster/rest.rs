@@ -3,7 +3,8 @@
 mod kinds;
 
 use super::Simulation;
-use crate::checker::RuntimeView;
+use super::node::Node;
+use crate::checker::{RuntimeView, runs_without_sandbox};
 use crate::workload::{self, Script};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
@@ -66,6 +67,14 @@ impl Simulation {
             pods.iter()
                 .filter(|pod| is_ending(pod))
                 .map(|pod| format!("pod {} is Running, and all its containers have ended", name_of(pod))),
+        );
+        // A pod's end is told once its sandbox is stopped, and while no API server is there a kubelet asks again after up to ten
+        // seconds: until then the cluster is on its way to rest.
+        let views: Vec<RuntimeView> = self.nodes.iter().map(Node::view).collect();
+        missing.extend(
+            pods.iter()
+                .filter(|pod| runs_without_sandbox(pod, &views))
+                .map(|pod| format!("pod {} is Running, and has no sandbox", name_of(pod))),
         );
         let known: Vec<_> = pods.iter().filter_map(|pod| pod.metadata.uid.clone()).collect();
         for node in &self.nodes {

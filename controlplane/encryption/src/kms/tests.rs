@@ -299,4 +299,14 @@ async fn changes_wait_for_a_plugin_that_is_away() {
     ] {
         assert!(text.contains(&line), "{line} is not in\n{text}");
     }
+    let keys = |name: &str| {
+        let start = format!("apiserver_envelope_encryption_key_id_hash_{name}");
+        text.lines().filter(|line| line.starts_with(&start)).count()
+    };
+    let found = [
+        keys("total{transformation_type=\"from_storage\",provider_name=\"p\",key_id_hash=\"sha256:"),
+        keys("total{transformation_type=\"to_storage\""),
+        keys("status_last_timestamp_seconds{provider_name=\"p\",key_id_hash=\"sha256:"),
+    ];
+    assert_eq!(found, [1, 1, 1], "{text}");
 }

@@ -20,7 +20,10 @@ async fn lease(etcd: &Etcd, key: &str) -> i64 {
 #[tokio::test]
 async fn events_go_by_themselves_and_nothing_else_does() {
     let cluster = Cluster::start(1);
-    let etcd = Etcd::open(cluster.options()).await.unwrap().with_lifetimes(&[EVENTS]);
+    let etcd = Etcd::open(cluster.options())
+        .await
+        .unwrap()
+        .with_lifetimes(&[EVENTS], Box::new(|_| ()));
     let put = async |key: &str| etcd.put(key, Bytes::from_static(b"v"), Expect::Absent).await.unwrap();
     let stays = put("/registry/pods/a").await;
     let goes = put("/registry/events/a").await;
@@ -43,7 +46,9 @@ async fn a_lease_that_is_over_is_replaced() {
         after: Duration::from_secs(3600),
         ..EVENTS
     };
-    let etcd = Etcd::open(cluster.options()).await.unwrap().with_lifetimes(&[hour]);
+    let (tell, told) = std::sync::mpsc::channel();
+    let etcd = Etcd::open(cluster.options()).await.unwrap();
+    let etcd = etcd.with_lifetimes(&[hour], Box::new(move |values| tell.send(values).unwrap()));
     let put = async |key: &str| etcd.put(key, Bytes::from_static(b"v"), Expect::Absent).await;
     put("/registry/events/a").await.unwrap();
     put("/registry/events/b").await.unwrap();
@@ -56,5 +61,7 @@ async fn a_lease_that_is_over_is_replaced() {
     put("/registry/events/a").await.unwrap();
     let other = lease(&etcd, "/registry/events/a").await;
     assert!(other != 0 && other != id);
+    // With the one that found the lease gone.
+    assert_eq!(told.try_iter().collect::<Vec<_>>(), [3]);
     assert_eq!(etcd.get("/registry/events/b").await.unwrap(), None);
 }

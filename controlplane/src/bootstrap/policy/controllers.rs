@@ -266,4 +266,5 @@ pub(super) const CONTROLLERS: &[(&str, &[R])] = &[
         "ttl-after-finished-controller",
         &[On("delete,get,list,watch", BATCH, "jobs"), EVENTS],
     ),
+    ("ttl-controller", &[On("list,patch,update,watch", "", "nodes"), EVENTS]),
 ];

@@ -294,6 +294,16 @@ fn a_disruption_that_did_not_come_is_taken_back() {
             500,
             Some(0),
         ),
+        (
+            "says no time",
+            pod(
+                "p",
+                "",
+                json!({"status": {"conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "x"}]}}),
+            ),
+            20,
+            Some(0),
+        ),
         ("was taken back", said("False", "", none.clone()), 500, None),
         ("the kubelet's", said("True", "TerminationByKubelet", none), 500, None),
         ("came", said("True", "EvictionByEvictionAPI", going), 500, None),

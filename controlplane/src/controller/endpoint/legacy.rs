@@ -128,6 +128,8 @@ pub fn plan(
     let subsets = subsets(service, &shown);
     let mut labels = service.labels().clone();
     labels.insert(MANAGED_BY.into(), MANAGER.into());
+    // Whose label of that name the Service has is no matter: it says what is so.
+    labels.remove(HEADLESS);
     if is_headless(service) {
         labels.insert(HEADLESS.into(), String::new());
     }

@@ -2,7 +2,7 @@
 
 use super::topology::{self, Ratios, ZONE};
 use super::trigger::{Triggers, annotated};
-use super::{Backend, Port, backends, is_headless, publishes_not_ready, selected, selector};
+use super::{Backend, Port, backends, is_headless, leave_out_homeless, publishes_not_ready, selected, selector};
 use crate::controller::harness::{Controller, Wiring};
 use crate::controller::informers::Informers;
 use crate::controller::owner::controller_reference;
@@ -28,6 +28,8 @@ const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 const MANAGER: &str = "endpointslice-controller.k8s.io";
 const HEADLESS: &str = "service.kubernetes.io/headless";
 const MOST: usize = 100;
+/// When pods without a Node are looked at again.
+const HOMELESS: Duration = Duration::from_secs(5);
 
 /// The controller. Its keys are Services.
 pub struct EndpointSlices {
@@ -67,10 +69,10 @@ impl Controller for EndpointSlices {
         wiring.on_self(&self.informers.services);
         wire_pods(&self.informers, wiring);
         let (services, pods) = (self.informers.services.clone(), self.informers.pods.clone());
-        // A node's zone stands on its pods' endpoints.
+        // A node's zone stands on its pods' endpoints, and none of them stands there without it.
         wiring.on(&self.informers.nodes, move |change| {
             let zone = |node: &Option<Arc<Node>>| node.as_ref().and_then(|n| n.labels().get(ZONE).cloned());
-            if zone(&change.old) == zone(&change.new) {
+            if change.new.is_some() && zone(&change.old) == zone(&change.new) {
                 return Vec::new();
             }
             let on_it = pods.list().into_iter().filter(|p| pod::node_name(p) == change.key.name);
@@ -145,11 +147,10 @@ impl Controller for EndpointSlices {
         }
         let pods = self.informers.pods.list_namespace(&key.namespace);
         let trigger = self.triggers.of(key, &service, selected(&service, &pods));
-        let backends = backends(&service, &pods);
-        let zone = |node: &str| {
-            let node: Option<Arc<Node>> = self.informers.nodes.get("", node);
-            node.and_then(|n| n.labels().get(ZONE).cloned())
-        };
+        let mut backends = backends(&service, &pods);
+        let node = |name: &str| -> Option<Arc<Node>> { self.informers.nodes.get("", name) };
+        let has_homeless = leave_out_homeless(&service, &mut backends, |name| node(name).is_some());
+        let zone = |name: &str| node(name).and_then(|n| n.labels().get(ZONE).cloned());
         let is_auto = topology::is_auto(&service);
         let ratios = is_auto
             .then(|| topology::ratios(&self.informers.nodes.list()))
@@ -158,7 +159,7 @@ impl Controller for EndpointSlices {
         Plan {
             writes,
             events: self.events(key, &service, hints),
-            again_in: None,
+            again_in: has_homeless.then_some(HOMELESS),
         }
     }
 }

@@ -75,6 +75,39 @@ fn pods_without_address_or_life_are_left_out() {
 }
 
 #[test]
+fn pods_of_a_node_that_is_gone_are_left_out_but_where_all_are_published() {
+    let pods = [pod(0, json!({})), pod(1, json!({"spec": {"nodeName": "gone"}}))];
+    let left = |service: &Service| {
+        let mut left = backends(service, &pods);
+        let found = leave_out_homeless(service, &mut left, |node| node == "n");
+        (left.len(), found)
+    };
+    assert_eq!(left(&service(json!({}))), (1, true));
+    assert_eq!(
+        left(&service(json!({"spec": {"publishNotReadyAddresses": true}}))),
+        (2, true)
+    );
+    let mut all = backends(&service(json!({})), &pods);
+    assert!(!leave_out_homeless(&service(json!({})), &mut all, |_| true) && all.len() == 2);
+}
+
+#[test]
+fn endpoints_are_labelled_headless_where_the_service_is_so_and_nowhere_else() {
+    const HEADLESS: &str = "service.kubernetes.io/headless";
+    let labelled = json!({"metadata": {"labels": {HEADLESS: "", "mine": "1"}}});
+    for (extra, expected) in [
+        (labelled, json!(null)),
+        (json!({"spec": {"clusterIP": "None"}}), json!("")),
+    ] {
+        let service = service(extra);
+        let made = body(&legacy::plan(&service, &[], None, None).unwrap());
+        assert_eq!(made["metadata"]["labels"][HEADLESS], expected);
+        let made = body(&slices(&service, &[], &[])[0]);
+        assert_eq!(made["metadata"]["labels"][HEADLESS], expected);
+    }
+}
+
+#[test]
 fn services_without_selector_are_not_ours() {
     let none = service(json!({"spec": {"selector": null}}));
     let external = service(json!({"spec": {"type": "ExternalName"}}));

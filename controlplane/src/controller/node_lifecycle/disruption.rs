@@ -76,6 +76,14 @@ pub(super) fn zone_of(node: &Node) -> (String, String) {
     (label(REGION), label(ZONE))
 }
 
+/// Upstream's key of a failure domain, by which metrics name it: no label has what stands between the two.
+pub(super) fn key_of((region, zone): &(String, String)) -> String {
+    match region.is_empty() && zone.is_empty() {
+        true => String::new(),
+        false => format!("{region}:\0:{zone}"),
+    }
+}
+
 /// When each zone's last node was tainted. No clock that somebody sets says how long ago that is.
 #[derive(Debug, Default)]
 pub struct Limits(BTreeMap<(String, String), Instant>);

@@ -147,6 +147,7 @@ fn lifecycle() -> NodeLifecycle {
         heard: Mutex::default(),
         limits: Mutex::default(),
         census: Arc::default(),
+        draining: Mutex::default(),
     }
 }
 

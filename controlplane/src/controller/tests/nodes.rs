@@ -8,12 +8,15 @@ async fn nodes_get_blocks_and_lose_the_not_ready_taint() {
         let path = format!("/api/v1/nodes/{name}");
         let node = world
             .until(&path, |n| {
-                n["spec"]["podCIDR"].is_string() && n["spec"]["taints"].is_null()
+                let told = &n["metadata"]["annotations"]["node.alpha.kubernetes.io/ttl"];
+                n["spec"]["podCIDR"].is_string() && n["spec"]["taints"].is_null() && told == "0"
             })
             .await;
         blocks.insert(node["spec"]["podCIDR"].to_string());
     }
     assert_eq!(blocks.len(), 3);
+    let drained = "node_collector_evictions_total{zone=\"\"} 0\n";
+    assert!(world.counted().contains(drained), "{}", world.counted());
 }
 
 #[tokio::test(start_paused = true)]
@@ -122,6 +125,8 @@ async fn a_partly_disrupted_zone_keeps_its_pods_until_few_enough_are_silent() {
         let path = format!("/api/v1/nodes/{name}");
         world.until(&path, |n| effects(n).contains(&json!("NoExecute"))).await;
     }
+    let drained = "node_collector_evictions_total{zone=\"\"} 2\n";
+    assert!(world.counted().contains(drained), "{}", world.counted());
     let events = world.items("/api/v1/namespaces/default/events").await;
     let removing = events.iter().filter(|e| e["reason"] == "RemovingNode");
     let messages: Vec<&Value> = removing.map(|e| &e["message"]).collect();

@@ -27,6 +27,19 @@ async fn a_pod_that_finished_holds_nothing_of_its_node_though_its_object_stays()
         "it was woken, and did not wait for its five minutes"
     );
     assert!(world.get(&path("first")).await.is_some(), "its object is still there");
+    let counted = world.counted();
+    let of_point = "scheduler_framework_extension_point_duration_seconds_count";
+    for line in [
+        "scheduler_queue_incoming_pods_total{queue=\"active\",event=\"UnschedulablePodAdd\"} 2".to_owned(),
+        // It has only just been refused.
+        "scheduler_queue_incoming_pods_total{queue=\"backoff\",event=\"AssignedPodDelete\"} 1".to_owned(),
+        format!("{of_point}{{extension_point=\"Bind\",status=\"Success\",profile=\"default-scheduler\"}} 2"),
+        format!(
+            "{of_point}{{extension_point=\"PostFilter\",status=\"Unschedulable\",profile=\"default-scheduler\"}} 1"
+        ),
+    ] {
+        assert!(counted.lines().any(|had| had == line), "{line} is not in\n{counted}");
+    }
 }
 
 const PODS: &str = "/api/v1/namespaces/default/pods";

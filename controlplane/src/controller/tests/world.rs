@@ -150,6 +150,14 @@ impl World {
 
     fn write(&mut self, write: &Write) -> Result<Applied, Failure> {
         let key = write.key.clone();
+        if let Some(adopter) = &write.adopter {
+            let owner = self.object(&adopter.resource, &adopter.key);
+            let may_adopt =
+                |owner: &Value| owner["metadata"]["uid"] == *adopter.uid && meta_missing(owner, "deletionTimestamp");
+            if !owner.as_ref().is_some_and(may_adopt) {
+                return Err(failed(write, 0, ""));
+            }
+        }
         if let Verb::Create(body) = &write.verb {
             return self.create(write, body);
         }

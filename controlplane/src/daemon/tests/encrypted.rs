@@ -142,6 +142,17 @@ async fn a_changed_file_holds_after_a_while_if_that_was_asked_for() {
         prefix(&store, 8).await == "k8s:enc:"
     })
     .await;
+    let mut registry = prometheus_client::registry::Registry::default();
+    daemon.server().metrics().register(&mut registry);
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+    for status in ["success", "failure"] {
+        let start = format!(
+            "apiserver_encryption_config_controller_automatic_reloads_total{{status=\"{status}\",apiserver_id_hash=\"sha256:"
+        );
+        let line = text.lines().find(|line| line.starts_with(&start));
+        assert!(line.is_some_and(|line| line.ends_with("\"} 1")), "{status}: {line:?}");
+    }
     daemon.stop().await;
 }
 
@@ -154,7 +165,7 @@ async fn a_mistake_in_the_file_names_it_and_the_field() {
     std::fs::write(&file, text).unwrap();
     let words = [format!("--encryption-provider-config={}", file.display())];
     let config = Config::resolve(&flags::parse(words.into_iter())).unwrap();
-    let found = super::super::encryption::around(&config, Arc::new(Memory::new())).await;
+    let found = super::super::encryption::around(&config, "", Arc::new(Memory::new())).await;
     let expected = format!(
         "--encryption-provider-config {}: resources[0].providers[0].aescbc.keys[0].secret: Invalid value: \"REDACTED\": secret is \
          not of the expected length, got 3, expected one of [16 24 32]",

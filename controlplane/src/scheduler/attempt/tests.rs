@@ -1,5 +1,52 @@
+use super::super::bind::Binder;
+use super::super::config::SchedulerConfig;
 use super::super::cycle::FitError;
+use super::super::queue::PodQueue;
+use super::super::sources::Sources;
+use super::super::testing::{cluster, node, pod};
+use super::super::{TURN, profile::Profile};
 use super::*;
+use serde_json::json;
+use std::pin::pin;
+use tokio::task::JoinSet;
+
+/// Of a server that answers nobody; that many pods wait, and there is a node for all.
+fn scheduler(pods: usize) -> Scheduler {
+    let service = tower::service_fn(|_: http::Request<kube::client::Body>| {
+        std::future::pending::<Result<http::Response<kube::client::Body>, std::convert::Infallible>>()
+    });
+    let client = kube::Client::new(service, "default");
+    let mut queue = PodQueue::new(SchedulerConfig::default().backoff);
+    for number in 0..pods {
+        queue.put(pod(&format!("p{number}"), json!({})), Instant::now());
+    }
+    Scheduler {
+        queue,
+        cluster: cluster(&[node("n", json!({}))]),
+        profiles: vec![Profile::default()],
+        informers: Sources::spawn(&client, 1),
+        search: Search::new(1),
+        metrics: Arc::default(),
+        binder: Binder::new(client, Arc::new(client::SystemClock), BTreeMap::new()),
+        flights: JoinSet::new(),
+        extenders: Vec::new(),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn others_on_the_thread_have_their_turn_between_cycles() {
+    for (turn, at_once) in [(Duration::ZERO, 1), (TURN, 3)] {
+        let mut scheduler = scheduler(3);
+        let mut is_done = false;
+        {
+            let mut cycles = pin!(scheduler.cycles(turn));
+            if futures::poll!(cycles.as_mut()).is_ready() {
+                is_done = true;
+            }
+        }
+        assert_eq!((scheduler.flights.len(), is_done), (at_once, at_once == 3), "{turn:?}");
+    }
+}
 
 fn candidate(node: &str) -> Preemption {
     Preemption {

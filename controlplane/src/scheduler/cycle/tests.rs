@@ -20,6 +20,67 @@ fn message(nodes: &[Node], pod: &PodInfo) -> String {
     unplaced.error.message()
 }
 
+/// Whoever takes the time of points hears of all that plugins are asked at, in their order.
+#[test]
+fn each_point_is_told_of_when_it_is_over() {
+    let affinity = |names: [&str; 2]| {
+        let field = |name: &str| json!({"key": "metadata.name", "operator": "In", "values": [name]});
+        let terms = json!([{"matchFields": names.map(field)}]);
+        json!({"spec": {"affinity": {"nodeAffinity":
+            {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}}})
+    };
+    let (passed, scored) = (Lap::End("PreFilter", "Success"), Lap::End("Score", "Success"));
+    let filtered = Lap::End("Filter", "Success");
+    let victim = pod("victim", "4", "1Gi", json!({}));
+    for (name, cpu, priority, extra, expected) in [
+        ("fits on two", "1", 0, json!({}), vec![passed, filtered, scored]),
+        (
+            "fits on one",
+            "3",
+            0,
+            json!({"spec": {"nodeSelector": {"kubernetes.io/hostname": "b"}}}),
+            vec![passed, filtered],
+        ),
+        (
+            "fits nowhere",
+            "16",
+            0,
+            json!({}),
+            vec![passed, filtered, Lap::End("PostFilter", "Unschedulable")],
+        ),
+        (
+            "fits where another goes",
+            "4",
+            9,
+            json!({"spec": {"nodeSelector": {"kubernetes.io/hostname": "full"}}}),
+            vec![passed, filtered, Lap::End("PostFilter", "Success")],
+        ),
+        (
+            "contradicts itself",
+            "1",
+            0,
+            affinity(["a", "b"]),
+            vec![Lap::End("PreFilter", "UnschedulableAndUnresolvable")],
+        ),
+    ] {
+        let mut cluster = cluster(&["a", "b", "full"].map(|name| node(name, json!({}))));
+        cluster.place(Arc::clone(&victim), "full");
+        let mut value = extra;
+        json_patch::merge(&mut value, &json!({"spec": {"priority": priority}}));
+        let (pod, laps) = (pod("p", cpu, "1Gi", value), std::cell::RefCell::new(Vec::new()));
+        let request = Request {
+            pod: &pod,
+            profile: &Profile::default(),
+            owned: None,
+            budgets: &Vec::new,
+            lap: &|lap| laps.borrow_mut().push(lap),
+        };
+        drop(Search::new(1).schedule(&mut cluster, request));
+        let laps = laps.into_inner();
+        assert_eq!((laps[0], &laps[1..]), (Lap::Begin, &*expected), "{name}");
+    }
+}
+
 #[test]
 fn messages_are_upstreams() {
     let taint = json!({"spec": {"taints": [{"key": "k", "effect": "NoSchedule"}]}});

@@ -75,12 +75,12 @@ async fn unschedulable_pods_wait_for_help_or_five_minutes() {
     assert!(pop(&mut queue, now).is_some());
     queue.fail("a", REFUSED, now);
     assert_eq!(pop(&mut queue, now + seconds(100)), None);
-    queue.wake(now + seconds(100), any_plugin(), |_, _| false);
+    queue.wake(now + seconds(100), ("NodeAdd", any_plugin()), |_, _| false);
     assert_eq!(pop(&mut queue, now + seconds(100)), None);
     assert_eq!(queue.next_due(), Some(now + seconds(300)));
     assert!(pop(&mut queue, now + seconds(300)).is_some());
     queue.fail("a", REFUSED, now + seconds(300));
-    queue.wake(now + seconds(310), any_plugin(), |_, _| true);
+    queue.wake(now + seconds(310), ("NodeAdd", any_plugin()), |_, _| true);
     assert!(pop(&mut queue, now + seconds(310)).is_some());
 }
 
@@ -91,7 +91,7 @@ async fn help_during_evictions_is_not_lost() {
     queue.put(info("a", 0, json!({})), now);
     assert!(pop(&mut queue, now).is_some());
     queue.hold("a", PluginSet::NONE);
-    queue.wake(now, any_plugin(), |_, _| true);
+    queue.wake(now, ("NodeAdd", any_plugin()), |_, _| true);
     queue.release("a", now);
     assert!(queue.next_due().is_some_and(|due| due <= now + seconds(1)));
     assert!(pop(&mut queue, now + seconds(1)).is_some());
@@ -118,7 +118,7 @@ async fn an_idle_scheduler_takes_helped_pods_early_but_active_ones_first() {
     queue.put(info("helped", 9, json!({})), now);
     assert!(pop(&mut queue, now).is_some());
     queue.fail("helped", REFUSED, now);
-    queue.wake(now, any_plugin(), |_, _| true);
+    queue.wake(now, ("NodeAdd", any_plugin()), |_, _| true);
     queue.put(info("fresh", 0, json!({})), now);
     assert_eq!(pop(&mut queue, now).as_deref(), Some("fresh"));
     assert_eq!(pop(&mut queue, now).as_deref(), Some("helped"));
@@ -155,7 +155,7 @@ async fn only_those_refused_by_whom_it_concerns_are_asked() {
     }
     let later = now + seconds(20);
     let concerns = PluginSet::NONE.with(Plugin::InterPodAffinity);
-    queue.wake(later, concerns, |pod, refused| {
+    queue.wake(later, ("NodeAdd", concerns), |pod, refused| {
         assert_eq!(
             (pod.uid.as_str(), refused),
             ("apart", concerns),
@@ -176,7 +176,7 @@ async fn a_pod_for_which_others_are_evicted_waits_for_that() {
     assert!(pop(&mut queue, now).is_some());
     queue.hold("a", fit);
     // The room is there before the evictions are all done.
-    queue.wake(now, any_plugin(), |_, refused| refused == fit);
+    queue.wake(now, ("NodeAdd", any_plugin()), |_, refused| refused == fit);
     assert_eq!(pop(&mut queue, now + seconds(5)), None);
     queue.release("a", now + seconds(5));
     assert_eq!(
@@ -205,6 +205,43 @@ fn step() -> impl Strategy<Value = Step> {
         (0..6usize).prop_map(|pod| Step::Remove { pod }),
         (0..400u64).prop_map(|seconds| Step::Wait { seconds }),
     ]
+}
+
+/// Upstream's names of queues and events, once for each time that a pod comes into one.
+#[tokio::test(start_paused = true)]
+async fn pods_that_come_into_a_queue_are_counted_by_why_they_do() {
+    let now = Instant::now();
+    let mut queue = PodQueue::default();
+    let of = |queue: &mut PodQueue, expected: &[(&'static str, &'static str, u64)]| {
+        let entered: Vec<_> = queue.entered().collect();
+        assert_eq!(entered, expected);
+    };
+    queue.put(info("a", 0, json!({})), now);
+    queue.put(info("b", 0, json!({})), now);
+    queue.put(info("g", 0, json!({"spec": {"schedulingGates": [{"name": "x"}]}})), now);
+    let added = "UnschedulablePodAdd";
+    of(&mut queue, &[("active", added, 2), ("unschedulable", added, 1)]);
+    queue.put(info("g", 0, json!({})), now);
+    of(
+        &mut queue,
+        &[("active", "UnschedulablePodUpdatePodSchedulingGatesEliminated", 1)],
+    );
+    while pop(&mut queue, now).is_some() {}
+    of(&mut queue, &[]);
+    queue.fail("a", REFUSED, now);
+    queue.fail("b", ScheduleFailure::Error, now);
+    let failed = "ScheduleAttemptFailure";
+    of(&mut queue, &[("backoff", failed, 1), ("unschedulable", failed, 1)]);
+    queue.wake(now, ("NodeAdd", any_plugin()), |_, _| true);
+    of(&mut queue, &[("backoff", "NodeAdd", 1)]);
+    assert!(pop(&mut queue, now).is_some());
+    of(&mut queue, &[("active", "PopFromBackoffQ", 1)]);
+    queue.fail("a", REFUSED, now);
+    queue.entered().for_each(drop);
+    queue.advance(now + seconds(1));
+    of(&mut queue, &[("active", "BackoffComplete", 1)]);
+    queue.advance(now + seconds(300));
+    of(&mut queue, &[("active", "UnschedulableTimeout", 1)]);
 }
 
 proptest! {
@@ -239,7 +276,7 @@ proptest! {
                         queue.fail(&name, setback, now);
                     }
                 }
-                Step::Wake => queue.wake(now, any_plugin(), |_, _| true),
+                Step::Wake => queue.wake(now, ("NodeAdd", any_plugin()), |_, _| true),
                 Step::Remove { pod } => {
                     let name = format!("p{pod}");
                     queue.remove(&name);

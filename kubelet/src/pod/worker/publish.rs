@@ -75,7 +75,8 @@ impl Worker {
         let deleting = desired.pod.metadata.deletion_timestamp.is_some();
         let active = !matches!(self.state, PodState::Released(_));
         // Before it is shown as ended: whoever waits for the end looks next for what is still to be told.
-        if desired.present && !orphaned {
+        let is_told = !status::is_terminal(Some(&self.status)) || !planted::is(Fault::EndUntold);
+        if desired.present && !orphaned && is_told {
             let update = Update {
                 pod: desired.pod.clone(),
                 status: self.status.clone(),

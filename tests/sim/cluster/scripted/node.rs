@@ -1,7 +1,7 @@
 //! Events for the planted faults of kubelets: lives of a few pods on one node.
 
 use super::{PODS, Simulation, pod};
-use crate::workload::{CRASHER, SERVERS, WORKER};
+use crate::workload::{CRASHER, SERVERS, Script, WORKER};
 use kubelet::planted::Fault;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -53,6 +53,7 @@ impl Simulation {
                 self.until(OF_PODS, 1, is_in("Succeeded")).await;
                 tokio::time::sleep(DONE_WITHIN).await;
             }
+            Fault::EndUntold => return self.end_alone().await,
             Fault::KeptForGood | Fault::KeptInVain | Fault::EndForgotten => return self.reboot_alone().await,
         }
         Vec::new()
@@ -66,6 +67,19 @@ impl Simulation {
         self.ask("DELETE", &format!("{PODS}/slow"), grace).await;
         self.until(OF_PODS, 0, |_| true).await;
         tokio::time::sleep(DONE_WITHIN).await;
+    }
+
+    /// A pod ends while no API server is there, and the cluster is asked whether it is at rest the moment there is one again: before
+    /// any kubelet can have told it anything.
+    async fn end_alone(&mut self) -> Vec<String> {
+        self.ask("POST", PODS, pod("works", WORKER, "Never", "10m")).await;
+        self.until(OF_PODS, 1, is_in("Running")).await;
+        self.control.kill().await;
+        tokio::time::sleep(DONE_WITHIN).await;
+        self.control.start().await;
+        let is_told = !self.judge.objects(OF_PODS).values().all(is_in("Running"));
+        assert!(!is_told, "the end was told before anybody could ask");
+        self.rest(&Script::new(0)).await
     }
 
     /// A node that keeps its pods (node autonomy) starts again while no API server is there: after one of its pods was deleted, and

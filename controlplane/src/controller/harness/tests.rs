@@ -1,0 +1,101 @@
+//! What is asked of the server before writes that depend on it.
+
+use super::*;
+use crate::controller::write::{Adopter, PODS, PatchKind, REPLICA_SETS};
+use http::{Method, Request, Response};
+use kube::client::Body;
+use serde_json::json;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+struct Nothing;
+
+impl Controller for Nothing {
+    const NAME: &'static str = "nothing";
+
+    fn wire(&self, _wiring: &mut Wiring) {}
+
+    fn plan(&self, _key: &Key, _now: Timestamp) -> Plan {
+        Plan::default()
+    }
+}
+
+/// Of a server whose owner has this deletionTimestamp, if it has any; each method it is asked by is told.
+fn running(deleted: Option<&'static str>) -> (Running<Nothing>, mpsc::UnboundedReceiver<Method>) {
+    let (tell, told) = mpsc::unbounded_channel();
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let is_watched = request.uri().query().is_some();
+        let tell = tell.clone();
+        async move {
+            if is_watched {
+                // An informer's list.
+                std::future::pending::<()>().await;
+            }
+            tell.send(request.method().clone()).unwrap();
+            let object = json!({"metadata": {"uid": "u", "deletionTimestamp": deleted, "resourceVersion": "7"}});
+            Ok::<_, std::convert::Infallible>(Response::new(Body::from(object.to_string().into_bytes())))
+        }
+    });
+    let client = kube::Client::new(service, "default");
+    let clock: Arc<dyn Clock> = Arc::new(client::SystemClock);
+    let environment = Environment {
+        informers: Informers::spawn(&client, 0),
+        recorder: Recorder::spawn(client.clone(), Arc::clone(&clock), "nothing"),
+        client,
+        clock,
+        metrics: QueueMetrics::default(),
+        shutdown: CancellationToken::new(),
+    };
+    let running = Running {
+        controller: Nothing,
+        queue: Arc::new(Queue::counted(environment.metrics.clone())),
+        environment,
+        failures: Mutex::default(),
+        named: AtomicU64::new(0),
+    };
+    (running, told)
+}
+
+fn patches() -> Vec<Write> {
+    let adopter = Arc::new(Adopter {
+        resource: REPLICA_SETS,
+        key: Key::new("default", "web"),
+        uid: "u".to_owned(),
+    });
+    let patch = |name: &str| Write::patch(PODS, Key::new("default", name), PatchKind::Strategic, json!({}));
+    vec![patch("stranger"), patch("orphan").adopted_by(&adopter)]
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_given_to_an_owner_that_goes_though_no_informer_shows_it() {
+    let key = Key::new("default", "web");
+    let (refusing, mut told) = running(Some("2026-01-01T00:00:00Z"));
+    let writes = patches();
+    let refused = timeout(Duration::from_secs(60), refusing.batches(&key, &writes));
+    let failure = refused.await.expect("nothing is written").unwrap();
+    assert_eq!(
+        failure.message,
+        "default/web has just been deleted at 2026-01-01T00:00:00Z"
+    );
+    assert_eq!((told.try_recv().ok(), told.try_recv().ok()), (Some(Method::GET), None));
+
+    let (adopting, mut told) = running(None);
+    let mut methods = Vec::new();
+    tokio::select! {
+        biased;
+        // It waits for an informer that shows nothing.
+        _ = adopting.batches(&key, &writes) => panic!("nothing shows the write"),
+        () = async {
+            while methods.len() < 2 {
+                methods.push(told.recv().await.unwrap());
+            }
+        } => {}
+    }
+    assert_eq!(methods, [Method::GET, Method::PATCH]);
+    let (other, mut told) = running(None);
+    tokio::select! {
+        biased;
+        _ = other.batches(&key, &writes[..1]) => panic!("nothing shows the write"),
+        method = told.recv() => assert_eq!(method, Some(Method::PATCH), "who lets go is asked nothing"),
+    }
+}
