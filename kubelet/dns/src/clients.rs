@@ -41,16 +41,18 @@ impl Clients {
     /// As whom a source counts: itself, or [`STRANGERS`].
     pub fn of(&mut self, source: IpAddr, now: Instant) -> IpAddr {
         let Some(ask) = &self.ask else { return source };
+        let mut is_known = self.knows(&source);
+        let age_max = if is_known { AGE_MAX } else { AGE_MAX_OF_STRANGERS };
         let age = self.read.map(|read| now.saturating_duration_since(read));
-        let is_known = |known: &HashSet<IpAddr>| known.contains(&source) || self.own.contains(&source);
-        let age_max = match is_known(&self.known) {
-            true => AGE_MAX,
-            false => AGE_MAX_OF_STRANGERS,
-        };
         if age.is_none_or(|age| age >= age_max) {
             (self.known, self.read) = (ask(), Some(now));
+            is_known = self.knows(&source);
         }
-        if is_known(&self.known) { source } else { STRANGERS }
+        if is_known { source } else { STRANGERS }
+    }
+
+    fn knows(&self, source: &IpAddr) -> bool {
+        self.known.contains(source) || self.own.contains(source)
     }
 }
 

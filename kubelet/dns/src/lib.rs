@@ -17,9 +17,9 @@
 //! | [`metrics`] | counters under CoreDNS's names |
 //!
 //! What answers runs on one thread of its own with a runtime of its own (informers run where they were started, and what asks the kernel
-//! about links on a second one): index and cache are not locked, the counters alone are shared with who reads them, and a flood of questions costs one core beside what the kernel spends
-//! on its packets. (Whoever started it is asked now and then whose addresses the node knows, and with autopath for a source's search path, for
-//! names that are not there: its locks are short.)
+//! about links on a second one): index and cache are not locked, the counters alone are shared with who reads them, and a flood of
+//! questions costs one core beside what the kernel spends on its packets. (Whoever started it is asked now and then whose addresses the
+//! node knows, and with autopath for a source's search path, for names that are not there: its locks are short.)
 //! Whoever reaches the address is answered, and under overload those who ask most are cut first ([`fair`]): the node and its pods, and who is routed
 //! through the node, as with any Service.
 //!

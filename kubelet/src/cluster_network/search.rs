@@ -70,9 +70,9 @@ pub(super) fn paths(parts: &Arc<Parts>, resolv_conf: Option<PathBuf>) -> SearchP
 }
 
 /// The addresses this node knows: its own, and its pods'.
-pub(super) fn known(parts: &Arc<Parts>, own: Vec<IpAddr>) -> KnownSources {
+pub(super) fn known(parts: &Arc<Parts>) -> KnownSources {
     let parts = parts.clone();
-    Arc::new(move || known_of(&own, &parts.pods.list()))
+    Arc::new(move || known_of(&parts.context.host_ips.current(), &parts.pods.list()))
 }
 
 fn known_of(own: &[IpAddr], pods: &[Arc<PodSnapshot>]) -> HashSet<IpAddr> {
