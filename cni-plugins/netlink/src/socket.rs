@@ -226,23 +226,28 @@ impl Socket {
 
     /// Lists objects, from the start again when the kernel says that they changed meanwhile.
     pub fn dump(&mut self, message: &Message) -> Result<Vec<Reply>, Error> {
+        self.gather(message, |replies: &mut Vec<Reply>, kind, body| {
+            let body = body.to_vec();
+            replies.push(Reply { kind, body });
+        })
+    }
+
+    /// What `visit` makes of the listed objects (type, body), each once: what was gathered when the kernel says that something changed
+    /// meanwhile is thrown away, and all is listed again.
+    pub fn gather<T: Default>(
+        &mut self,
+        message: &Message,
+        mut visit: impl FnMut(&mut T, u16, &[u8]),
+    ) -> Result<T, Error> {
         for _ in 0..MAX_DUMP_ATTEMPTS {
-            match self.dump_once(message) {
-                Err(Error::Interrupted) => {}
-                Err(Error::Refused(Errno::EINTR)) => {}
-                other => return other,
+            let mut gathered = T::default();
+            match self.visit_once(message, &mut |kind, body| visit(&mut gathered, kind, body)) {
+                Ok(()) => return Ok(gathered),
+                Err(Error::Interrupted | Error::Refused(Errno::EINTR)) => {}
+                Err(error) => return Err(error),
             }
         }
         Err(Error::Interrupted)
-    }
-
-    fn dump_once(&mut self, message: &Message) -> Result<Vec<Reply>, Error> {
-        let mut replies = Vec::new();
-        self.visit_once(message, &mut |kind, body| {
-            let body = body.to_vec();
-            replies.push(Reply { kind, body });
-        })?;
-        Ok(replies)
     }
 
     /// Shows each listed object to `visit` (type, body) as it arrives, so that a long list is never in memory. From the start again

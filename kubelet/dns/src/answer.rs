@@ -31,6 +31,8 @@ const LABELS_MAX: usize = 5;
 const SOA_TIMES: [u32; 3] = [7200, 1800, 86400];
 const SVC: &[u8] = b"\x03svc";
 const POD: &[u8] = b"\x03pod";
+/// The namespace of what belongs to the cluster itself. (No label of a service ends like it: the byte in front is no letter.)
+const SYSTEM: &[u8] = b"\x0bkube-system";
 
 /// What became of a question.
 #[derive(Debug)]
@@ -166,10 +168,8 @@ impl Turn<'_, '_> {
         let is_ours = ranges.iter().any(|range| range.contains(&address));
         // Endpoints are whatever somebody wrote, services' own addresses are the API server's to give.
         let by_endpoints = is_ours || ranges.is_empty();
-        let is_known = || match by_endpoints {
-            true => !self.index.owners(&address).is_empty(),
-            false => self.is_of_service(&address),
-        };
+        let is_held = !self.index.holders(&address).is_empty();
+        let is_known = || is_held || (by_endpoints && !self.index.owners(&address).is_empty());
         let is_claimed = || self.index.synced && is_known();
         if !is_ours && !is_claimed() {
             return Step::Outside;
@@ -243,12 +243,13 @@ impl Turn<'_, '_> {
         }
     }
 
-    /// The service whose address ours is, as the zone's server; `ns.dns` while there is none.
+    /// The system's service whose own address ours is, as the zone's server; `ns.dns` while there is none. (A service of anybody else's
+    /// may have the address, or endpoints at it: its name is not the zone's to give.)
     fn name_server(&mut self, name: &Name) -> Result<Option<Name>, Missing> {
         let zone = &self.index.shape.zone;
         let own = self.index.shape.addresses.iter();
-        let service = own.flat_map(|address| self.index.owners(address)).next();
-        let server = match service {
+        let mut holders = own.flat_map(|address| self.index.holders(address));
+        let server = match holders.find(|key| key.ends_with(SYSTEM)) {
             Some(key) => Name::of(&[key, SVC, zone.wire()]),
             None => Name::of(&[b"\x02ns\x03dns", zone.wire()]),
         };

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 const WHILE: Duration = Duration::from_millis(5);
 /// What every source may have in it, whatever the others do: 2,000 a second.
 const LEAST: u32 = 10;
-/// How many sources are told apart; those beyond (they are forged, a node has no such number of pods) count as one.
+/// How many sources are told apart; those beyond (a node has no such number of pods) count as one.
 const SOURCES_MAX: usize = 4096;
 
 /// What everybody has had of late.

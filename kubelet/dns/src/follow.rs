@@ -21,6 +21,7 @@ pub(crate) async fn follow(server: Rc<Server>, sources: Sources) {
         namespaces,
         pods,
         search: _,
+        known: _,
     } = sources;
     let pods = pods.filter(|_| server.index.borrow().shape.pods == PodNames::Verified);
     let mut service_changes = first(&server, &services, set_service).await;

@@ -29,7 +29,7 @@ const LOOSE: Duration = Duration::from_secs(300);
 pub struct Bounds {
     /// Questions that wait for resolvers at once.
     pub waiting: usize,
-    /// Those of them one source may have.
+    /// Those of them one source may have ([`crate::clients`]).
     pub waiting_per_source: usize,
     /// How long one resolver may take.
     pub patience: Duration,
@@ -102,10 +102,10 @@ struct State {
 }
 
 impl State {
-    /// How many questions of a source wait. (There are few in all.)
-    fn waiting_of(&self, source: IpAddr) -> usize {
+    /// How many questions of a client wait. (There are few in all.)
+    fn waiting_of(&self, client: IpAddr) -> usize {
         let waiting = self.flights.values().flat_map(|flight| &flight.waiting);
-        waiting.filter(|(asked, _)| asked.source == source).count()
+        waiting.filter(|(asked, _)| asked.client == client).count()
     }
 
     /// Remembers who did not answer, or who does again.
@@ -204,7 +204,7 @@ impl Forwarder {
             return Outcome::Now(hit, asked, onward);
         }
         let source = asked.source;
-        if state.waiting >= self.bounds.waiting || state.waiting_of(source) >= self.bounds.waiting_per_source {
+        if state.waiting >= self.bounds.waiting || state.waiting_of(asked.client) >= self.bounds.waiting_per_source {
             self.metrics.reject();
             return Outcome::Rejected(asked);
         }

@@ -3,7 +3,8 @@
 //!
 //! A service is found by its two labels (`\5nginx\7default`), an address by itself. Endpoints stand with their slice, sorted, so that
 //! an endpoint's name costs one binary search a slice. What an address belongs to is a multiset: the same endpoint may stand in two
-//! slices for a while, and the first to go must not take the other's name with it.
+//! slices for a while, and the first to go must not take the other's name with it. Whose own an address is stands apart from whose
+//! endpoints it is: the API server gives the one, anybody writes the other, as often as they like.
 
 use crate::wire::Name;
 use crate::wire::name::{key, label};
@@ -74,6 +75,9 @@ pub struct Index {
     pub serial: u32,
     services: HashMap<Arc<[u8]>, Entry>,
     namespaces: HashMap<Arc<[u8]>, usize>,
+    /// Of services' own addresses.
+    holders: Owners,
+    /// Of headless services' endpoints.
     owners: Owners,
     pods: Owners,
 }
@@ -87,6 +91,7 @@ impl Index {
             serial: 0,
             services: HashMap::new(),
             namespaces: HashMap::new(),
+            holders: HashMap::new(),
             owners: HashMap::new(),
             pods: HashMap::new(),
         }
@@ -108,8 +113,12 @@ impl Index {
         namespaces.is_some_and(|namespaces| namespaces.iter().any(|label| **label == *namespace))
     }
 
-    /// The services an address belongs to: the one whose own it is, or the headless ones it stands behind. A service may be
-    /// named twice.
+    /// The services whose own an address is: one, or for a moment another beside it.
+    pub fn holders(&self, address: &IpAddr) -> &[Arc<[u8]>] {
+        self.holders.get(address).map_or(&[], Vec::as_slice)
+    }
+
+    /// The headless services an address stands behind. A service may be named twice.
     pub fn owners(&self, address: &IpAddr) -> &[Arc<[u8]>] {
         self.owners.get(address).map_or(&[], Vec::as_slice)
     }
@@ -175,6 +184,7 @@ impl Index {
     /// Gives back what growth left over.
     pub fn shrink(&mut self) {
         self.services.shrink_to_fit();
+        self.holders.shrink_to_fit();
         self.owners.shrink_to_fit();
         self.namespaces.shrink_to_fit();
         self.pods.shrink_to_fit();
@@ -241,18 +251,19 @@ impl Index {
     /// Says, or no longer says, of every address of a service that it is the service's.
     fn link_service(&mut self, key: &Arc<[u8]>, add: bool) {
         let Some(entry) = self.services.get(key) else { return };
-        let addresses: Vec<IpAddr> = match &entry.spec {
-            Some(Spec::Cluster { addresses, .. }) => addresses.to_vec(),
+        let (owners, addresses): (_, Vec<IpAddr>) = match &entry.spec {
+            Some(Spec::Cluster { addresses, .. }) => (&mut self.holders, addresses.to_vec()),
             Some(Spec::Headless { published }) => {
                 let slices = entry.slices.iter();
-                slices.flat_map(|slice| slice.addresses(*published)).collect()
+                let addresses = slices.flat_map(|slice| slice.addresses(*published));
+                (&mut self.owners, addresses.collect())
             }
             _ => return,
         };
         for address in addresses {
             match add {
-                true => give(&mut self.owners, address, key.clone()),
-                false => take_one(&mut self.owners, &address, key),
+                true => give(owners, address, key.clone()),
+                false => take_one(owners, &address, key),
             }
         }
     }

@@ -8,15 +8,18 @@
 //! | [`answer`] | from a question to an answer, pure: the specification 1.1.0 |
 //! | [`autopath`] | the search path answered in one question, pure |
 //! | [`cache`], [`fair`], [`resolvers`] | what is kept of others' answers, who gets how many under overload, who is asked; pure |
+//! | [`clients`] | who counts as one, pure |
 //! | `forward` | asking resolvers: once for all who wait, each attempt from a port of its own |
 //! | `serve` | UDP and TCP |
 //! | `follow` | informers to index |
+//! | `care` | that link, rules and resolvers stay as they should be |
 //! | [`interface`] | the link with the addresses, and the rules that keep connection tracking off |
 //! | [`metrics`] | counters under CoreDNS's names |
 //!
-//! What answers runs on one thread of its own with a runtime of its own (informers run where they were started): index and cache are
-//! not locked, the counters alone are shared with who reads them, and a flood of questions costs one core beside what the kernel spends
-//! on its packets. (With autopath whoever started it is asked for a source's search path, for names that are not there: its locks are short.)
+//! What answers runs on one thread of its own with a runtime of its own (informers run where they were started, and what asks the kernel
+//! about links on a second one): index and cache are not locked, the counters alone are shared with who reads them, and a flood of
+//! questions costs one core beside what the kernel spends on its packets. (Whoever started it is asked now and then whose addresses the
+//! node knows, and with autopath for a source's search path, for names that are not there: its locks are short.)
 //! Whoever reaches the address is answered, and under overload those who ask most are cut first ([`fair`]): the node and its pods, and who is routed
 //! through the node, as with any Service.
 //!
@@ -29,6 +32,7 @@
 //! Not here: stale answers while resolvers are away.
 
 use client::informer::Informer;
+use clients::Clients;
 use index::{Index, Shape};
 use k8s_openapi::api::core::v1::{Namespace, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -40,7 +44,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::{JoinSet, LocalSet};
@@ -50,6 +53,8 @@ use wire::Name;
 pub mod answer;
 pub mod autopath;
 pub mod cache;
+mod care;
+pub mod clients;
 pub mod fair;
 mod follow;
 mod forward;
@@ -61,6 +66,7 @@ mod serve;
 pub mod wire;
 
 pub use autopath::{SearchPath, SearchPaths};
+pub use clients::KnownSources;
 pub use forward::Bounds as ForwardBounds;
 pub use index::PodNames;
 pub use interface::remove;
@@ -68,9 +74,7 @@ pub use metrics::Metrics;
 pub use resolvers::StubDomain;
 pub use serve::tcp::Bounds as StreamBounds;
 
-/// How often the link, the rules and the resolvers' file are looked at.
-const LOOK: Duration = Duration::from_secs(5);
-/// The thread's stack, in bytes.
+/// A thread's stack, in bytes.
 const STACK_BYTES: usize = 512 << 10;
 
 /// Where names come from.
@@ -86,6 +90,8 @@ pub struct Sources {
     pub pods: Option<Informer<Pod>>,
     /// Who knows the search paths of sources; without, every question of a search is answered for itself.
     pub search: Option<SearchPaths>,
+    /// Who knows the node's pods by their addresses; without, each address counts as a client ([`clients`]).
+    pub known: Option<KnownSources>,
 }
 
 /// What may be set.
@@ -260,7 +266,13 @@ fn on_thread(
     metrics: Arc<Metrics>,
     stop: CancellationToken,
 ) -> Result<(), Error> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    // One more thread, in the namespace of this one, for what must not hold this one up.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(1)
+        .thread_name("dns-link")
+        .thread_stack_size(STACK_BYTES)
+        .build();
     let runtime = runtime.map_err(Error::Thread)?;
     LocalSet::new().block_on(&runtime, serve_all(sources, settings, checked, metrics, stop))
 }
@@ -284,12 +296,13 @@ async fn serve_all(
         checked.stubs,
         metrics.clone(),
     );
+    let clients = Clients::new(settings.addresses.clone(), sources.known.clone());
     let server = Rc::new(Server::new(
         Index::new(checked.shape),
         forwarder,
         metrics.clone(),
         settings.datagram_bytes,
-        sources.search.clone(),
+        (sources.search.clone(), clients),
     ));
     let mut tasks = JoinSet::new();
     for address in checked.own {
@@ -308,8 +321,12 @@ async fn serve_all(
         tasks.spawn_local(serve::tcp::serve(server.clone(), listener, settings.streams));
     }
     tasks.spawn_local(follow::follow(server.clone(), sources));
-    let addresses = settings.interface.then(|| settings.addresses.clone());
-    tasks.spawn_local(look_after(server, addresses));
+    tasks.spawn_local(care::look_after(server));
+    if settings.interface {
+        let addresses = settings.addresses.clone();
+        let ensure: care::Ensure = Arc::new(move || interface::ensure(&addresses));
+        tasks.spawn_local(care::keep(ensure, care::LOOK));
+    }
     tokio::select! {
         biased;
         () = stop.cancelled() => Ok(()),
@@ -317,21 +334,6 @@ async fn serve_all(
         _ = tasks.join_next() => {
             metrics.panic();
             Err(Error::Panicked)
-        }
-    }
-}
-
-/// Makes again what others removed, and reads the resolvers' file when it is another.
-async fn look_after(server: Rc<Server>, addresses: Option<Vec<IpAddr>>) {
-    loop {
-        tokio::time::sleep(LOOK).await;
-        server.forwarder.read_resolvers();
-        server.forwarder.count();
-        let Some(addresses) = &addresses else { continue };
-        match interface::ensure(addresses) {
-            Ok(false) => {}
-            Ok(true) => tracing::warn!("cluster DNS: its link or its rules were changed by others, and are made again"),
-            Err(error) => tracing::warn!(%error, "cluster DNS: its link or its rules cannot be made again"),
         }
     }
 }

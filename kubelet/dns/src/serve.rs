@@ -4,6 +4,7 @@
 use crate::answer::{Onward, Room, Verdict, answer, answer_as};
 use crate::autopath::{SearchPaths, Walk};
 use crate::cache::Hit;
+use crate::clients::Clients;
 use crate::fair::Fair;
 use crate::forward::{Forwarder, Outcome, write};
 use crate::index::Index;
@@ -46,6 +47,8 @@ impl Sink {
 pub(crate) struct Asked {
     pub(crate) query: Query,
     pub(crate) source: IpAddr,
+    /// As whom the source counts.
+    pub(crate) client: IpAddr,
     pub(crate) way: Way,
     pub(crate) began: Instant,
     /// The largest answer, in bytes.
@@ -64,6 +67,7 @@ pub(crate) struct Server {
     pub(crate) datagram_bytes: u16,
     room: RefCell<Room>,
     pub(crate) fair: RefCell<Fair>,
+    clients: RefCell<Clients>,
     search: Option<SearchPaths>,
 }
 
@@ -80,7 +84,7 @@ impl Server {
         forwarder: Forwarder,
         metrics: Arc<Metrics>,
         datagram_bytes: u16,
-        search: Option<SearchPaths>,
+        (search, clients): (Option<SearchPaths>, Clients),
     ) -> Self {
         Self {
             ttl: index.shape.ttl,
@@ -90,21 +94,28 @@ impl Server {
             datagram_bytes,
             room: RefCell::default(),
             fair: RefCell::new(Fair::new(Instant::now())),
+            clients: RefCell::new(clients),
             search,
         }
     }
 
-    /// Whether a source gets an answer now, beside the others; then it counts.
-    pub(crate) fn allows(&self, source: IpAddr) -> bool {
-        self.fair.borrow_mut().allows(source, Instant::now())
+    /// As whom a peer counts now.
+    pub(crate) fn client(&self, peer: SocketAddr, now: Instant) -> IpAddr {
+        self.clients.borrow_mut().of(peer.ip().to_canonical(), now)
+    }
+
+    /// Whether a client gets an answer now, beside the others; then it counts.
+    pub(crate) fn allows(&self, client: IpAddr) -> bool {
+        self.fair.borrow_mut().allows(client, Instant::now())
     }
 
     /// Answers into `out`, and says whether that is to be sent now. What comes later goes where `sink` says.
     pub(crate) fn handle(self: &Rc<Self>, came: &Came<'_>, out: &mut Vec<u8>, sink: impl FnOnce() -> Sink) -> bool {
         let began = Instant::now();
         let source = came.peer.ip().to_canonical();
+        let client = self.client(came.peer, began);
         // (A connection that asks too much waits.)
-        if !came.tcp && !self.fair.borrow_mut().allows(source, began) {
+        if !came.tcp && !self.fair.borrow_mut().allows(client, began) {
             self.metrics.limit();
             return false;
         }
@@ -150,6 +161,7 @@ impl Server {
         let asked = Box::new(Asked {
             query,
             source,
+            client,
             way,
             began,
             limit,

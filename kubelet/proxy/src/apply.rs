@@ -5,12 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use netlink::nft::bulk::Fingerprint;
 use netlink::nft::expression::Verdict;
-use netlink::nft::set::{Element, Timed, Value};
+use netlink::nft::set::{Element, Value};
 use netlink::nft::{Batch, Chain, Connection, Error, Family, feature};
 
 use crate::desired::{Class, Set};
 use crate::diff::Delta;
 use crate::rules::{AFFINITY, ChainRules, Writer, dispatch_map};
+
+mod clients;
+
+use clients::Clients;
 
 /// The name of the proxy's table, in the families `ip` and `ip6`.
 pub const TABLE: &str = "skiff-proxy";
@@ -90,7 +94,7 @@ pub fn add_delta(batch: &mut Batch, writer: &Writer<'_>, delta: &Delta) {
 }
 
 /// Adds a whole table to a batch, in place of the one that may be there.
-fn add_table(batch: &mut Batch, writer: &Writer<'_>, delta: &Delta, clients: &[Timed]) {
+fn add_table(batch: &mut Batch, writer: &Writer<'_>, delta: &Delta, clients: &Clients) {
     let family = writer.family();
     remove_table(batch, family);
     batch.add_table(family, TABLE, Some(COMMENT));
@@ -99,15 +103,12 @@ fn add_table(batch: &mut Batch, writer: &Writer<'_>, delta: &Delta, clients: &[T
     }
     add_chains(batch, family, &writer.chains());
     add_delta(batch, writer, delta);
-    batch.add_elements(family, TABLE, AFFINITY, clients.iter().map(Element::timed));
-}
-
-/// Whether a remembered client fits the table as it is made now. Somebody else's table of this name, or that of another version,
-/// may hold others: the kernel would refuse the whole table with them.
-fn fits(client: &Timed, v4: bool) -> bool {
-    // A pool and the client's address; the endpoint's name.
-    let key_bytes = 4 + if v4 { 4 } else { 16 };
-    client.key.len() == key_bytes && client.data.len() == 4
+    batch.add_elements(
+        family,
+        TABLE,
+        AFFINITY,
+        clients.iter().map(|client| Element::timed(&client)),
+    );
 }
 
 /// Deletes the table, which need not be there: it is made first.
@@ -147,8 +148,9 @@ impl Kernel {
             let family = if v4 { Family::Ipv4 } else { Family::Ipv6 };
             match families.iter_mut().find(|(writer, _)| writer.v4 == v4) {
                 Some((writer, delta)) => {
-                    let mut clients = self.connection.timed_elements(family, TABLE, AFFINITY)?;
-                    clients.retain(|client| fits(client, v4));
+                    let place = (family, TABLE, AFFINITY);
+                    let take = |clients: &mut Clients, client| clients.take(&client, v4);
+                    let clients = self.connection.gather_timed(place, take)?;
                     // Gone once it is in the batch: both are large.
                     add_table(&mut batch, writer, &std::mem::take(delta), &clients);
                 }
@@ -189,6 +191,16 @@ impl Kernel {
             _ => self.look(families.iter().map(|(writer, _)| writer.v4))?,
         }
         Ok(true)
+    }
+
+    /// How many clients of Services with session affinity a family's table remembers. Lists them all.
+    ///
+    /// # Errors
+    /// The kernel does not tell.
+    pub fn clients(&mut self, v4: bool) -> Result<usize, Error> {
+        let family = if v4 { Family::Ipv4 } else { Family::Ipv6 };
+        self.connection
+            .gather_timed((family, TABLE, AFFINITY), |count, _| *count += 1)
     }
 
     /// Remembers what the tables look like now; nothing when one is gone already.
@@ -235,29 +247,4 @@ impl Kernel {
 /// The kernel's.
 pub fn remove() -> Result<(), Error> {
     Connection::open()?.remove_table(&FAMILIES, TABLE)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_clients_that_fit_are_taken_over() {
-        let client = |key: usize, data: usize| Timed {
-            key: vec![0; key],
-            data: vec![0; data],
-            timeout_ms: 1,
-            left_ms: 1,
-        };
-        for (key, data, v4, v6) in [
-            (8, 4, true, false),
-            (20, 4, false, true),
-            (12, 4, false, false),
-            (8, 8, false, false),
-            (20, 0, false, false),
-        ] {
-            let client = client(key, data);
-            assert_eq!((fits(&client, true), fits(&client, false)), (v4, v6), "{key} {data}");
-        }
-    }
 }

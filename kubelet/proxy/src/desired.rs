@@ -193,15 +193,19 @@ impl Made<'_> {
         self.push(set, 0, &[&key[0], &key[1]], &[&octets(&address.ip()), &port]);
     }
 
-    /// Source ranges of load balancers. Where the node's own address is allowed, so is the load balancer's, which is the
+    /// Source ranges of load balancers. Those of one family say nothing of the other, which is open then, as upstream has it. Where the node's own address is allowed, so is the load balancer's, which is the
     /// source of what a node sends to an address it has itself.
     fn guard(&mut self, node_ips: &[IpAddr]) {
         let ips = self.of_family(&self.port.load_balancer_ips);
         let Some(ranges) = self.port.source_ranges.as_ref().filter(|_| !ips.is_empty()) else {
             return;
         };
-        let ranges = ranges.iter().filter(|range| range.is_v4() == self.v4);
-        let mut ranges: Vec<Cidr> = ranges.copied().collect();
+        let own = ranges.iter().filter(|range| range.is_v4() == self.v4);
+        let is_of_the_other = !ranges.is_empty() && own.clone().next().is_none();
+        if is_of_the_other {
+            return;
+        }
+        let mut ranges: Vec<Cidr> = own.copied().collect();
         if ranges.iter().any(|range| node_ips.iter().any(|ip| range.contains(ip))) {
             ranges.extend(ips.iter().map(|ip| Cidr::host(*ip)));
         }
@@ -283,3 +287,6 @@ pub(crate) fn disjoint(mut ranges: Vec<Cidr>) -> Vec<Cidr> {
     }
     kept
 }
+
+#[cfg(test)]
+mod tests;

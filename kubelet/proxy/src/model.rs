@@ -82,7 +82,7 @@ pub struct ServicePort {
     pub external_ips: Arc<[IpAddr]>,
     /// Addresses of the load balancer whose ipMode is VIP.
     pub load_balancer_ips: Arc<[IpAddr]>,
-    /// `loadBalancerSourceRanges`; `None` allows all, an empty list nobody.
+    /// `loadBalancerSourceRanges`; `None` allows all, an empty list nobody, and one without any of a family all of that family.
     pub source_ranges: Option<Arc<[Cidr]>>,
     /// `internalTrafficPolicy: Local`.
     pub internal_local: bool,

@@ -78,6 +78,13 @@ pub enum Notice {
     Unfollowed(ServiceName),
     /// The kernel follows so many connections, and has no room for more; told once until it has.
     Full(u64),
+    /// So many clients of Services with session affinity are remembered in a family that there is hardly room for more; told once until there is.
+    Forgets {
+        /// IPv4, or IPv6.
+        v4: bool,
+        /// How many.
+        clients: usize,
+    },
     /// A write failed and will be tried again.
     Failed(String),
 }

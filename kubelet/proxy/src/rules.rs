@@ -43,6 +43,8 @@ const TYPE_LOCAL: u32 = 2;
 
 mod sets;
 
+pub use sets::AFFINITY_MAX;
+
 /// A chain with its rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChainRules {

@@ -15,6 +15,7 @@ use crate::apply::Kernel;
 use crate::notice::{Changed, Notice, Observer, Synced};
 use crate::settings::Settings;
 
+mod remembered;
 mod worker;
 
 use worker::Worker;
@@ -250,8 +251,17 @@ impl Turn {
         if self.due.is_some() {
             return Ok(());
         }
-        let look = |worker: &mut Worker| (worker.is_intact(), worker.fills());
-        let (intact, full) = self.on_worker(look).await?.unwrap_or((true, None));
+        let look = |worker: &mut Worker| (worker.is_intact(), worker.fills(), worker.forgets());
+        let looked = self.on_worker(look).await?;
+        let (intact, full, forgets) = looked.unwrap_or((true, None, Vec::new()));
+        for (v4, clients) in forgets {
+            tracing::warn!(
+                v4,
+                clients,
+                "hardly any room for more clients of Services with session affinity"
+            );
+            self.tell(&Notice::Forgets { v4, clients });
+        }
         if let Some(connections) = full {
             tracing::warn!(connections, "the kernel has no room for more connections");
             self.tell(&Notice::Full(connections));

@@ -18,6 +18,7 @@ use crate::model::{ServiceName, Snapshot};
 use crate::node_ports;
 use crate::notice::{Notice, Observer, Synced};
 use crate::others;
+use crate::rules::AFFINITY_MAX;
 use crate::run::{self, Sources};
 use crate::settings::{NodePortAddresses, Settings};
 use crate::told::{Tell, Told};
@@ -45,6 +46,8 @@ const TOO_MANY_ENDPOINTS: &str = "TooManyEndpoints";
 const UNFOLLOWED: &str = "SCTPNotFollowed";
 /// The event of a node whose kernel follows no more connections; upstream says nothing.
 const FULL: &str = "ConnectionsFull";
+/// The event of a node that can hardly remember more clients of Services with session affinity; upstream knows no bound.
+const FORGETS: &str = "SessionAffinityFull";
 /// The event of a node whose own connections may get node ports; nor here.
 const NOT_RESERVED: &str = "NodePortsNotReserved";
 /// The event of a node with rules of another proxy; upstream cleans up after its own other modes, and says nothing of others.
@@ -119,14 +122,15 @@ pub async fn run(
     let work = async {
         let facts = facts(config, node_name, &informers.nodes).await?;
         let mut first = settings(config, node_name, &facts, ipv6);
-        first.service_cidrs = ranges::harmless(ranges::first(&informers.service_cidrs).await, &first);
+        let mut guard = ranges::Guard::new(node_name, &tell);
+        first.service_cidrs = guard.keep(ranges::first(&informers.service_cidrs).await, &first);
         let (decided, known) = watch::channel(first);
         around.follow(&decided, node_name, &tell, &inside);
         tokio::spawn(keep_settings(
             config.clone(),
             node_name.to_owned(),
-            informers.nodes.clone(),
-            informers.service_cidrs.clone(),
+            (informers.nodes.clone(), informers.service_cidrs.clone()),
+            guard,
             decided,
         ));
         tell(of_node(node_name, false, "Starting", ""));
@@ -187,6 +191,14 @@ fn full(connections: u64) -> String {
     )
 }
 
+fn forgets(v4: bool, clients: usize) -> String {
+    let family = if v4 { "IPv4" } else { "IPv6" };
+    format!(
+        "{clients} clients of Services with session affinity are remembered ({family}), and {AFFINITY_MAX} of all Services can be: beyond, new \
+         ones are served without affinity"
+    )
+}
+
 /// A Service has ports of SCTP that are not told apart here.
 fn of_unfollowed(service: &ServiceName, node: &str) -> Told {
     let note = format!(
@@ -210,8 +222,8 @@ async fn facts(config: &Config, node_name: &str, nodes: &Informer<Node>) -> Resu
 async fn keep_settings(
     config: Config,
     node_name: String,
-    nodes: Informer<Node>,
-    service_cidrs: Informer<ServiceCIDR>,
+    (nodes, service_cidrs): (Informer<Node>, Informer<ServiceCIDR>),
+    mut guard: ranges::Guard,
     decided: watch::Sender<Settings>,
 ) {
     let (mut of_node, mut of_ranges) = (nodes.subscribe(), service_cidrs.subscribe());
@@ -230,8 +242,9 @@ async fn keep_settings(
                 Some(facts) => node::settings(&config, &node_name, facts, settings.ipv6),
                 None => settings.clone(),
             };
-            new.service_cidrs = ranges.unwrap_or_else(|| settings.service_cidrs.clone());
-            new.service_cidrs = ranges::harmless(std::mem::take(&mut new.service_cidrs), &new);
+            // Not known any more: those that are guarded stay.
+            let ranges = ranges.unwrap_or_else(|| settings.service_cidrs.clone());
+            new.service_cidrs = guard.keep(ranges, &new);
             let differs = *settings != new;
             if differs {
                 tracing::info!(node = node_name, addresses = ?new.node_ips, services = ?new.service_cidrs,
@@ -318,6 +331,7 @@ impl Around {
             Notice::Crowded(service, beyond) => tell(of_crowded(service, *beyond)),
             Notice::Unfollowed(service) => tell(of_unfollowed(service, &node)),
             Notice::Full(connections) => tell(of_node(&node, true, FULL, &full(*connections))),
+            Notice::Forgets { v4, clients } => tell(of_node(&node, true, FORGETS, &forgets(*v4, *clients))),
             Notice::Synced(synced) => {
                 health.updated(Timestamp::now());
                 count(&metrics, synced);

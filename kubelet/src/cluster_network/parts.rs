@@ -64,6 +64,7 @@ pub(super) fn dns(given: &Arc<Given>) -> Begin {
                 namespaces,
                 pods: None,
                 search: with_search.then(|| search::paths(&given.parts, given.config.dns.resolv_conf.clone())),
+                known: Some(search::known(&given.parts)),
             };
             let ended = dns::run(sources, settings, metrics.clone(), stop).await;
             ended.map_err(|error| settings::chain(&error))

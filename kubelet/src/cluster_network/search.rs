@@ -1,12 +1,13 @@
-//! Which search path a pod of this node has, for cluster DNS to answer it in one question. Owns what it last read of the node's
-//! resolv.conf. Certain or nothing: a pod whose resolver configuration is not the one every pod gets has no path here, and neither has
+//! What cluster DNS asks of this node's pods: whose addresses are known, so that nobody else counts as one of them, and which search path
+//! a pod has, to answer it in one question. Owns what it last read of the node's resolv.conf. Certain or nothing: a pod whose resolver configuration is not the one every pod gets has no path here, and neither has
 //! one that may have got another because the file has changed since.
 
 use crate::parts::Parts;
 use crate::pod::spec::{NodeContext, ResolvConf, dns_config};
 use crate::pod::view::PodSnapshot;
-use dns::{SearchPath, SearchPaths};
+use dns::{KnownSources, SearchPath, SearchPaths};
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use std::collections::HashSet;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -68,13 +69,26 @@ pub(super) fn paths(parts: &Arc<Parts>, resolv_conf: Option<PathBuf>) -> SearchP
     })
 }
 
+/// The addresses this node knows: its own, and its pods'.
+pub(super) fn known(parts: &Arc<Parts>) -> KnownSources {
+    let parts = parts.clone();
+    Arc::new(move || known_of(&parts.context.host_ips.current(), &parts.pods.list()))
+}
+
+fn known_of(own: &[IpAddr], pods: &[Arc<PodSnapshot>]) -> HashSet<IpAddr> {
+    let living = pods.iter().filter(|pod| pod.active && !pod.ended);
+    let theirs = living.flat_map(|pod| addresses(&pod.status));
+    theirs.chain(own.iter().copied()).collect()
+}
+
+fn addresses(status: &PodStatus) -> impl Iterator<Item = IpAddr> {
+    let many = status.pod_ips.iter().flatten().map(|ip| &ip.ip);
+    many.chain(&status.pod_ip).filter_map(|text| text.parse().ok())
+}
+
 /// The pod that alone has this address.
 fn owner(pods: &[Arc<PodSnapshot>], address: IpAddr) -> Option<&PodSnapshot> {
-    let has = |pod: &&Arc<PodSnapshot>| {
-        let many = pod.status.pod_ips.iter().flatten().map(|ip| &ip.ip);
-        let mut all = many.chain(&pod.status.pod_ip);
-        pod.active && !pod.ended && all.any(|text| text.parse() == Ok(address))
-    };
+    let has = |pod: &&Arc<PodSnapshot>| pod.active && !pod.ended && addresses(&pod.status).any(|own| own == address);
     let mut owners = pods.iter().filter(has);
     let owner = owners.next()?;
     owners.next().is_none().then_some(owner)

@@ -177,18 +177,23 @@ impl Connection {
         Ok(Some(found))
     }
 
-    /// The elements of a dynamic map; none when the table or map is not there.
+    /// What `take` makes of the elements of a dynamic map, one after another, so that a large one is never in memory as a list; nothing when
+    /// the table or map is not there.
     ///
     /// # Errors
     /// The kernel does not tell.
-    pub fn timed_elements(&mut self, family: Family, table: &str, set: &str) -> Result<Vec<Timed>, Error> {
-        match self
-            .socket
-            .dump(&elements_of(NFT_MSG_GETSETELEM, 0, family, table, set))
-        {
-            Ok(replies) => Ok(replies.iter().flat_map(|reply| read_timed(&reply.body)).collect()),
-            Err(error) if error.is_missing() => Ok(Vec::new()),
-            Err(error) => Err(Error::List(error)),
+    pub fn gather_timed<T: Default>(
+        &mut self,
+        (family, table, set): (Family, &str, &str),
+        mut take: impl FnMut(&mut T, Timed),
+    ) -> Result<T, Error> {
+        let asked = elements_of(NFT_MSG_GETSETELEM, 0, family, table, set);
+        let gathered = self.socket.gather(&asked, |gathered, _, body| {
+            read_timed(body).into_iter().for_each(|timed| take(gathered, timed));
+        });
+        match gathered {
+            Err(error) if error.is_missing() => Ok(T::default()),
+            gathered => gathered.map_err(Error::List),
         }
     }
 

@@ -26,10 +26,6 @@ fn is_published(entry: &Entry) -> bool {
     matches!(entry.spec, Some(Spec::Headless { published: true }))
 }
 
-fn is_cluster(entry: &Entry) -> bool {
-    matches!(entry.spec, Some(Spec::Cluster { .. }))
-}
-
 fn usable(entry: &Entry) -> impl Iterator<Item = &Endpoint> {
     let published = is_published(entry);
     entry.slices.iter().flat_map(move |slice| slice.usable(published))
@@ -206,7 +202,7 @@ impl Turn<'_, '_> {
         self.record(Section::Answer, name.wire(), kind::SRV, &data)
     }
 
-    /// The services an address belongs to, each once though it is named once for each of its endpoints.
+    /// The headless services an address stands behind, each once though it is named once for each of its endpoints.
     fn owners(&self, address: &IpAddr) -> impl Iterator<Item = (&[u8], &Entry)> {
         let index = self.index;
         let mut seen: Vec<&Arc<[u8]>> = Vec::new();
@@ -222,14 +218,19 @@ impl Turn<'_, '_> {
         owners.filter_map(move |key| Some((&**key, index.service(key)?)))
     }
 
-    /// Whether an address is a service's own.
-    pub(super) fn is_of_service(&self, address: &IpAddr) -> bool {
-        self.owners(address).any(|(_, entry)| is_cluster(entry))
-    }
-
-    /// The names of an address: its service's, or, if wanted, its endpoints', those with names of their own first.
+    /// The names of an address: its service's, or, if wanted, its endpoints', those with names of their own first. Beside the service
+    /// whose own it is nobody's endpoints name it.
     pub(super) fn targets(&self, address: IpAddr, by_endpoints: bool) -> Vec<Name> {
         let zone = self.index.shape.zone.wire();
+        let holders = self.index.holders(&address);
+        if !holders.is_empty() {
+            let mut names: Vec<Name> = holders.iter().filter_map(|key| Name::of(&[key, SVC, zone])).collect();
+            names.sort_unstable_by(|one, other| one.wire().cmp(other.wire()));
+            return names;
+        }
+        if !by_endpoints {
+            return Vec::new();
+        }
         let mut targets: Vec<(bool, Name)> = Vec::new();
         let mut label = Vec::new();
         let mut put = |is_unnamed: bool, name: Option<Name>| {
@@ -243,13 +244,7 @@ impl Turn<'_, '_> {
         };
         let mut left = LOOKED_MAX;
         let own = dashed(&address);
-        let owners = self.owners(&address);
-        let owners = owners.filter(|(_, entry)| by_endpoints || is_cluster(entry));
-        for (key, entry) in owners.take(POINTERS_MAX) {
-            if is_cluster(entry) {
-                put(false, Name::of(&[key, SVC, zone]));
-                continue;
-            }
+        for (key, entry) in self.owners(&address).take(POINTERS_MAX) {
             let published = is_published(entry);
             for slice in &entry.slices {
                 let given = &slice.given()[..left.min(slice.given().len())];

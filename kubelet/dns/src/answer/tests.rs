@@ -8,6 +8,7 @@ use hickory_proto::rr::{Record, RecordType};
 use serde_json::{Value, json};
 
 mod bounds;
+mod claims;
 mod cluster;
 mod fuzz;
 mod protocol;

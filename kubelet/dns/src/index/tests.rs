@@ -152,6 +152,7 @@ proptest! {
         prop_assert_eq!(answers(&index), answers(&anew));
         prop_assert_eq!(index.services.len(), anew.services.len());
         prop_assert_eq!(index.owners.len(), anew.owners.len());
+        prop_assert_eq!(index.holders.len(), anew.holders.len());
         prop_assert_eq!(index.pods.len(), anew.pods.len());
         // And nothing stays of what goes.
         for ((namespace, name), _) in services {
@@ -159,7 +160,7 @@ proptest! {
         }
         slices.values().for_each(|slice| index.set_slice(slice.as_ref(), None));
         pods.values().for_each(|pod| index.set_pod(Some(pod), None));
-        prop_assert!(index.services.is_empty() && index.owners.is_empty() && index.pods.is_empty());
+        prop_assert!(index.services.is_empty() && index.holders.is_empty() && index.owners.is_empty() && index.pods.is_empty());
     }
 
     #[test]

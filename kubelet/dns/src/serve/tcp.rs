@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 pub struct Bounds {
     /// Connections at once.
     pub connections: usize,
-    /// Those of them one source may have.
+    /// Those of them one source may have ([`crate::clients`]).
     pub connections_per_source: usize,
     /// How long one may be without a whole question, or an answer to one.
     pub idle: Duration,
@@ -50,6 +50,7 @@ const BATCH: usize = 8;
 
 /// An open connection.
 struct Held {
+    /// As whom it counts.
     source: IpAddr,
     number: u64,
     end: CancellationToken,
@@ -134,7 +135,9 @@ pub(crate) async fn serve(server: Rc<Server>, listener: TcpListener, bounds: Bou
                 continue;
             }
         };
-        let Some(place) = place(&open, peer.ip().to_canonical(), number, bounds, Instant::now()) else {
+        let now = Instant::now();
+        let client = server.client(peer, now.into_std());
+        let Some(place) = place(&open, client, number, bounds, now) else {
             continue;
         };
         let server = server.clone();
@@ -160,12 +163,11 @@ async fn converse(
     let mut out = Vec::new();
     // Since the last whole question or answer: a byte now and then does not keep a place.
     let mut since = Instant::now();
-    let source = peer.ip().to_canonical();
     let mut answered = 0_usize;
     loop {
         // Beyond what may be under way nothing is read, so that every answer has room.
         while let Some(end) = whole(&buffer)?.filter(|_| under_way(&sender) < UNDER_WAY) {
-            while !server.allows(source) {
+            while !server.allows(server.client(peer, std::time::Instant::now())) {
                 tokio::time::sleep(PAUSE).await;
             }
             let came = Came {

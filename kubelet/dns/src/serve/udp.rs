@@ -35,6 +35,7 @@ pub(crate) async fn serve(server: Rc<Server>, socket: Rc<UdpSocket>) {
             tracing::warn!(%error, "DNS socket");
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
+        let mut is_empty = false;
         for number in 0..BATCH {
             let received = match number {
                 0 => receive(&socket, &mut buffer, &mut dropped).map(|(came, overflowed)| {
@@ -47,7 +48,10 @@ pub(crate) async fn serve(server: Rc<Server>, socket: Rc<UdpSocket>) {
             };
             let (length, peer) = match received {
                 Ok(came) => came,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    is_empty = true;
+                    break;
+                }
                 // What became of an answer sent before, such as that nobody was there any more.
                 Err(_) => continue,
             };
@@ -60,7 +64,10 @@ pub(crate) async fn serve(server: Rc<Server>, socket: Rc<UdpSocket>) {
                 let _ = socket.try_send_to(&out, peer);
             }
         }
-        tokio::task::yield_now().await;
+        // Who has read everything waits for more, and others get their turn by that: to yield before it would be one more look at all sockets.
+        if !is_empty {
+            tokio::task::yield_now().await;
+        }
     }
 }
 

@@ -94,7 +94,8 @@ impl Name {
     /// With small letters. (Lengths of labels are no letters.)
     pub fn lower(&self) -> Self {
         let mut lower = self.clone();
-        lower.bytes.make_ascii_lowercase();
+        // Not the whole room: a name takes a tenth of it, and this is done for each question.
+        lower.bytes[..usize::from(self.length)].make_ascii_lowercase();
         lower
     }
 

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use client::informer::{Informer, Object, Options};
-use dns::{SearchPaths, Sources};
+use dns::{KnownSources, SearchPaths, Sources};
 use futures::channel::mpsc;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Either, Full, StreamBody};
@@ -22,6 +22,7 @@ struct Script {
     away: bool,
     held: Option<&'static str>,
     search: Option<SearchPaths>,
+    known: Option<KnownSources>,
     objects: BTreeMap<&'static str, BTreeMap<String, Value>>,
     watchers: Vec<(String, mpsc::UnboundedSender<Frame>)>,
 }
@@ -58,6 +59,11 @@ impl Cluster {
     /// Who knows search paths.
     pub(crate) fn search(&self, paths: SearchPaths) {
         self.script().search = Some(paths);
+    }
+
+    /// Who knows the node's pods.
+    pub(crate) fn known(&self, known: KnownSources) {
+        self.script().known = Some(known);
     }
 
     /// No list and no watch succeeds any more, and those there are end.
@@ -101,12 +107,17 @@ impl Cluster {
 
     /// Informers of it. Must be called inside a runtime.
     pub(crate) fn sources(&self) -> Sources {
+        let (search, known) = {
+            let script = self.script();
+            (script.search.clone(), script.known.clone())
+        };
         Sources {
             services: self.informer::<Service>(),
             slices: self.informer::<EndpointSlice>(),
             namespaces: self.informer::<Namespace>(),
             pods: Some(self.informer::<Pod>()),
-            search: self.script().search.clone(),
+            search,
+            known,
         }
     }
 }

@@ -233,7 +233,7 @@ fn ports_and_numbers_are_not_to_be_guessed() {
 }
 
 /// A resolver that says nothing until what comes with it is dropped.
-fn held(namespace: &Arc<Namespace>) -> (Resolver, Sender<()>) {
+pub(crate) fn held(namespace: &Arc<Namespace>) -> (Resolver, Sender<()>) {
     let (hold, held) = channel::<()>();
     let held = Mutex::new(held);
     let resolver = Resolver::new(namespace, 1, move |question| {

@@ -8,3 +8,4 @@ mod forward;
 mod interface;
 mod node;
 mod serve;
+mod strangers;

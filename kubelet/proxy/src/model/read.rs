@@ -21,7 +21,7 @@ const SERVICE_NAME: &str = "kubernetes.io/service-name";
 const AFFINITY_SECONDS: u32 = 10_800;
 /// The API's bound of it: one day.
 const AFFINITY_SECONDS_MAX: u32 = 86_400;
-/// How much of one Service is served, where the API sets no bound: addresses of each of its lists; source ranges; fronts, which
+/// How much of one Service is served, where the API sets no bound: addresses of each of its lists; source ranges of each family; fronts, which
 /// are its ports times its addresses; elements for source ranges, which are its ports times balancers' addresses times ranges.
 const ADDRESSES_MAX: usize = 256;
 const SOURCE_RANGES_MAX: usize = 1_000;
@@ -215,20 +215,27 @@ fn shared(list: Vec<IpAddr>) -> Arc<[IpAddr]> {
     if list.is_empty() { Arc::default() } else { list.into() }
 }
 
-/// Ranges may have white space around them: the API lets it pass. What is left out lets nobody in; so does a list of nothing else.
+/// Ranges may have white space around them: the API lets it pass. What is left out lets nobody in; so does a list of nothing else. The bound
+/// is each family's: a family of which nothing is left would be open.
 fn source_ranges(spec: &ServiceSpec, left_out: &mut Flaws) -> Option<Arc<[Cidr]>> {
     const FIELD: &str = "spec.loadBalancerSourceRanges";
     let texts = spec.load_balancer_source_ranges.as_ref()?;
     if texts.is_empty() {
         return None;
     }
-    let mut found = Vec::new();
+    let (mut found, mut of_family) = (Vec::new(), [0; 2]);
     for text in texts {
-        match Cidr::parse(text.trim()) {
-            Ok(_) if found.len() == SOURCE_RANGES_MAX => left_out.add(FIELD, text, "more ranges than are served"),
-            Ok(range) => found.push(range.network()),
-            Err(_) => left_out.add(FIELD, text, "no network"),
+        let Ok(range) = Cidr::parse(text.trim()) else {
+            left_out.add(FIELD, text, "no network");
+            continue;
+        };
+        let count = &mut of_family[usize::from(range.is_v4())];
+        if *count == SOURCE_RANGES_MAX {
+            left_out.add(FIELD, text, "more ranges than are served");
+            continue;
         }
+        *count += 1;
+        found.push(range.network());
     }
     found.arrange();
     found.dedup();

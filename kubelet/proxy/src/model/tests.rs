@@ -146,6 +146,19 @@ fn source_ranges_that_cannot_be_read_let_nobody_in() {
 }
 
 #[test]
+fn ranges_of_one_family_leave_the_other_its_own() {
+    let ranges: Vec<String> = (0..2000u32)
+        .map(|number| format!("10.{}.{}.0/24", number / 256, number % 256))
+        .chain(["2001:db8::/32".to_owned()])
+        .collect();
+    let spec = json!({"clusterIP": "10.0.0.1", "loadBalancerSourceRanges": ranges, "ports": [{"port": 80}]});
+    let read = read_service(&service(spec));
+    let found = read.ports[0].source_ranges.as_ref().unwrap();
+    let count = |v4: bool| found.iter().filter(|range| range.is_v4() == v4).count();
+    assert_eq!((count(true), count(false)), (1000, 1));
+}
+
+#[test]
 fn who_is_not_served_has_no_ports() {
     let ports = json!([{"port": 80}]);
     for spec in [

@@ -5,8 +5,8 @@ use netlink::nft::set::{Data, Kind, NewSet, Part};
 use super::{AFFINITY, DISPATCH, Writer};
 use crate::desired::Set;
 
-/// How many clients are remembered in each family; beyond, new ones are served without affinity. Some 200 bytes each.
-const AFFINITY_MAX: u32 = 262_144;
+/// How many clients of all Services are remembered in each family; beyond, new ones are served without affinity. Some 200 bytes each.
+pub const AFFINITY_MAX: u32 = 262_144;
 
 impl Writer<'_> {
     /// All sets and maps of the table.

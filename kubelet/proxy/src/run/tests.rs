@@ -45,7 +45,8 @@ impl Loop {
                     | Notice::Queued(_)
                     | Notice::Crowded(..)
                     | Notice::Unfollowed(_)
-                    | Notice::Full(_) => {}
+                    | Notice::Full(_)
+                    | Notice::Forgets { .. } => {}
                 }
             }
         };

@@ -10,6 +10,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use netlink::nft::Error;
 
 use super::Sources;
+use super::remembered::Remembered;
 use crate::apply::Kernel;
 use crate::choose::{Here, choose_at, endpoints_max};
 use crate::conntrack::switches;
@@ -51,6 +52,7 @@ pub(super) struct Worker {
     /// What keeps node ports out of the kernel's choice goes with the rule set, too.
     reserved: node_ports::Memory,
     room: switches::Room,
+    remembered: Remembered,
 }
 
 impl Worker {
@@ -66,6 +68,7 @@ impl Worker {
             anew: true,
             reserved: node_ports::Memory::default(),
             room: switches::Room::default(),
+            remembered: Remembered::default(),
         }
     }
 
@@ -118,6 +121,21 @@ impl Worker {
     /// How many connections the kernel follows, if it has no room for more now and had before.
     pub(super) fn fills(&mut self) -> Option<u64> {
         self.room.fills()
+    }
+
+    /// Whether there is no more room for clients of Services with session affinity, of IPv4 or of IPv6: see [`Remembered::fills`].
+    pub(super) fn forgets(&mut self) -> Vec<(bool, usize)> {
+        let (kernel, ledger) = (&mut self.kernel, &self.ledger);
+        let is_served = |v4: bool| {
+            self.settings
+                .as_ref()
+                .is_some_and(|of| if v4 { of.ipv4 } else { of.ipv6 })
+        };
+        self.remembered.fills(|v4| {
+            let has_affinity = ledger.snapshot().ports().any(|served| served.port.affinity_seconds > 0);
+            // Clients of a Service that is gone are forgotten with the time.
+            (has_affinity && is_served(v4)).then(|| kernel.clients(v4).ok())?
+        })
     }
 
     /// Writes what was noted.

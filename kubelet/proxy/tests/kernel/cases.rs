@@ -278,10 +278,16 @@ fn affinity_survives_rewrites_and_leaves_what_is_gone() {
         served(port, &v4s.chain(v6s).collect::<Vec<_>>())
     };
     let mut proxy = Proxy::start(&net.node, settings(), &[sticky(&[1, 2])]);
+    assert_eq!(proxy.clients(), [0, 0]);
     let client = &net.neighbours[3];
     let mine = |to: &str| tcp(client, at(to)).unwrap().server;
-    for to in ["10.96.0.1:80", "[fd00:96::1]:80", "10.1.3.1:30080"] {
+    for (to, remembered) in [
+        ("10.96.0.1:80", [1, 0]),
+        ("[fd00:96::1]:80", [1, 1]),
+        ("10.1.3.1:30080", [1, 1]),
+    ] {
         let first = mine(to);
+        assert_eq!(proxy.clients(), remembered);
         (0..24).for_each(|_| assert_eq!(mine(to), first));
         // Changed: an endpoint comes and the numbers move.
         assert!(proxy.change(&[sticky(&[1, 2, 3])]));

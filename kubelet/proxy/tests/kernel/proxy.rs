@@ -122,6 +122,11 @@ impl Proxy {
             .unwrap()
     }
 
+    /// How many clients are remembered, of IPv4 and of IPv6.
+    pub(crate) fn clients(&mut self) -> [usize; 2] {
+        [true, false].map(|v4| self.kernel.clients(v4).unwrap())
+    }
+
     pub(crate) fn is_intact(&mut self) -> bool {
         self.kernel.is_intact().unwrap()
     }

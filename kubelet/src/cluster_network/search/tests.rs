@@ -130,3 +130,27 @@ fn an_address_is_one_pods_or_nobodys() {
     }
     assert!(!is_owned(&[snapshot(true)], "10.244.0.6"));
 }
+
+#[test]
+fn addresses_of_pods_that_live_are_known_and_the_nodes_own() {
+    let snapshot = |address: &str, ended: bool| {
+        Arc::new(PodSnapshot {
+            pod: Arc::new(pod("{}")),
+            status: Arc::new(
+                serde_json::from_value(json!({"podIP": address, "podIPs": [{"ip": address}, {"ip": "fd00::5"}]}))
+                    .expect("a status"),
+            ),
+            observed: Arc::new(ObservedPod::empty(PodUid::new("a"))),
+            active: !ended,
+            ended,
+            life: crate::pod::view::Life::default(),
+        })
+    };
+    let ip = |text: &str| text.parse::<IpAddr>().expect("an address");
+    let own = ip("192.0.2.7");
+    assert_eq!(known_of(&[own], &[]), [own].into());
+    let pods = [snapshot("10.244.0.5", false), snapshot("10.244.0.6", true)];
+    let expected = [own, ip("10.244.0.5"), ip("fd00::5")];
+    assert_eq!(known_of(&[own], &pods), expected.into());
+    assert_eq!(known_of(&[], &pods[1..]), HashSet::new());
+}

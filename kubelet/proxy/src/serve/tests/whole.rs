@@ -141,11 +141,26 @@ fn unused_addresses_of_services_ranges_are_dropped() {
         server.put(SERVICE_CIDRS, cidr("kubernetes", "10.96.0.0/16"));
         let (stop, informers) = (CancellationToken::new(), server.informers());
         let stopping = stop.clone();
-        let running = tokio::spawn(async move { run(&local(), "n1", informers, Arc::new(|_| {}), stopping).await });
+        let (says, mut said) = mpsc::unbounded_channel();
+        let tell: Tell = Arc::new(move |told| drop(says.send(told)));
+        let running = tokio::spawn(async move { run(&local(), "n1", informers, tell, stopping).await });
         until_listed("unknown", "ip daddr 10.96.0.0/16 drop").await;
+        // One that has the node in it is told, and guarded never.
+        server.put(SERVICE_CIDRS, cidr("all", "10.0.0.0/24"));
+        let told = async {
+            while let Some(told) = said.recv().await {
+                if told.reason == "ServiceRangeNotGuarded" {
+                    return told;
+                }
+            }
+            unreachable!("the proxy runs");
+        };
+        let told = tokio::time::timeout(GUARD, told).await.expect("it is told");
+        assert!(told.kind == "Node" && told.name == "n1" && told.is_warning, "{told:?}");
         server.put(SERVICE_CIDRS, cidr("more", "192.0.2.0/24"));
         until_listed("unknown", "ip daddr 192.0.2.0/24 drop").await;
         until_listed("unknown", "ip daddr 10.96.0.0/16 drop").await;
+        assert!(!nft(&["list", "chain", "ip", "skiff-proxy", "unknown"]).contains("10.0.0.0/24"));
         stop.cancel();
         running.await.unwrap().expect("it was told to end");
     });
