@@ -178,11 +178,10 @@ impl World {
         self.sets.limit(self.limits);
     }
 
-    /// Holds as much as ever again; returns whether that is more.
-    pub fn loosen(&mut self) -> bool {
-        self.limits = self.most;
+    /// Holds as much as ever again.
+    pub fn loosen(&mut self) {
+        (self.limits, self.halved) = (self.most, 0);
         self.sets.limit(self.limits);
-        std::mem::take(&mut self.halved) > 0
     }
 
     /// Whether there is any policy.

@@ -78,6 +78,17 @@ impl Sets {
         self.limits = limits;
     }
 
+    /// How much of each is asked for.
+    #[cfg(test)]
+    pub(super) fn asked_for(&self) -> Limits {
+        Limits {
+            members: self.wanted,
+            questions: self.questions,
+            ranges: self.ranges,
+            rules: 0,
+        }
+    }
+
     /// The sets there was no room for since this was asked last, and is none now.
     pub(super) fn take_over(&mut self) -> Vec<Over> {
         let over = std::mem::take(&mut self.over);

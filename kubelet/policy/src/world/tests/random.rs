@@ -261,6 +261,37 @@ proptest! {
     }
 
     #[test]
+    fn who_asks_for_no_more_than_an_equal_part_has_all_of_it(steps in prop::collection::vec(step(), 1..40)) {
+        let tell = |limits: Limits, is_told: &dyn Fn(&NetworkPolicy) -> bool| {
+            let (mut world, mut table) = (World::new(), Table::default());
+            world.limit(limits);
+            for step in &steps {
+                if !matches!(step, Step::Policy(policy) if !is_told(policy)) {
+                    take(&mut Cluster::default(), &mut world, step);
+                }
+            }
+            table.apply(&world.take_change());
+            (world, table)
+        };
+        for own in NAMESPACES {
+            let (world, alone) = tell(LIMITS, &|policy| policy.namespace().as_deref() == Some(own));
+            let asked_for = world.sets.asked_for();
+            let equal = |asked_for: usize| NAMESPACES.len() * asked_for;
+            let limits = Limits {
+                members: equal(asked_for.members),
+                questions: equal(asked_for.questions),
+                ranges: equal(asked_for.ranges),
+                rules: LIMITS.rules,
+            };
+            let (_, among_others) = tell(limits, &|_| true);
+            let among_others = among_others.by_meaning();
+            for (place, rules) in alone.by_meaning() {
+                prop_assert_eq!(among_others.get(&place), Some(&rules), "{}: {:?} of {:?}", own, place, limits);
+            }
+        }
+    }
+
+    #[test]
     fn with_little_room_it_is_less_and_with_more_it_is_the_specification_again(
         steps in prop::collection::vec(step(), 1..40), at_once in 1usize..5, limits in limits()
     ) {
