@@ -9,6 +9,7 @@
 //! | [`kernel`] | the table's bytes, and this node's kernel |
 //! | [`gate`] | a pod's addresses before its containers start |
 //! | [`last`] | what was known last, for a start without an API server |
+//! | `strain` | whether the kernel is given less than there is, as it refuses |
 //! | [`run`] | the one loop |
 //! | [`run_by_the_last`] | what holds until the cluster can be read |
 //! | [`settings`] | what the node decides, and what is told of failures |
@@ -74,6 +75,7 @@ mod run;
 pub mod selector;
 pub mod settings;
 pub mod spec;
+mod strain;
 pub mod world;
 
 pub use away::run_by_the_last;

@@ -25,6 +25,7 @@ use crate::kernel::{Error, Kernel};
 use crate::last::Last;
 use crate::settings::{Notice, Observer, Settings};
 use crate::spec::Flaw;
+use crate::strain::Strain;
 use crate::world::{Overfull, World};
 
 /// Where the cluster is read. Pods and namespaces are asked for when the first policy is there, and let go with the last.
@@ -77,17 +78,9 @@ struct Loop {
     taken: u64,
     follows_sctp: bool,
     backoff: Backoff,
-    /// How often in a row the kernel did not take it.
-    refused: u32,
-    /// When it is tried again whether the kernel takes as much as ever.
-    loosen_at: Option<Instant>,
+    strain: Strain,
     wake_at: Option<Instant>,
 }
-
-/// From so many refusals in a row on, the kernel is given less.
-const REFUSALS: u32 = 3;
-/// How long it is given less.
-const LOOSEN_PERIOD: Duration = Duration::from_secs(600);
 
 /// Enforces the cluster's policies on this node's pods until `stop`. What stands in the kernel then stays: see [`remove`].
 ///
@@ -121,8 +114,7 @@ pub async fn run(
         taken: 0,
         follows_sctp,
         backoff: Backoff::new(Duration::from_millis(100), Duration::from_secs(10), 0),
-        refused: 0,
-        loosen_at: None,
+        strain: Strain::default(),
         wake_at: None,
     };
     all.run(&stop).await;
@@ -303,9 +295,7 @@ impl Loop {
         self.wake_at = match &outcome {
             Ok(()) => {
                 self.backoff.reset();
-                self.refused = 0;
-                if self.loosen_at.is_some_and(|at| at <= Instant::now()) {
-                    self.loosen_at = None;
+                if self.strain.take(Instant::now()) {
                     self.world.loosen();
                 }
                 if !is_active {
@@ -319,10 +309,8 @@ impl Loop {
             Err(error) => {
                 self.is_told = false;
                 // It may be that it has no room: then who has most has less, rather than nobody anything new.
-                self.refused += 1;
-                if self.refused >= REFUSALS {
+                if self.strain.refuse(Instant::now()) {
                     self.world.tighten();
-                    self.loosen_at = Some(Instant::now() + LOOSEN_PERIOD);
                 }
                 let text = describe(error);
                 tracing::warn!(
