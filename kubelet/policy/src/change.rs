@@ -22,8 +22,10 @@ pub enum SetKind {
     Addresses,
     /// Ranges of addresses.
     AddressRanges,
-    /// Protocols with ranges of ports.
+    /// Protocols with single ports.
     Ports,
+    /// Protocols with ranges of ports.
+    PortRanges,
     /// Addresses with protocol and port.
     AddressPorts,
 }
@@ -129,6 +131,17 @@ pub struct Revision {
     pub removed: Vec<Member>,
 }
 
+/// A set whose content stays, but for the times when there is no room for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refill {
+    /// Which set.
+    pub id: SetId,
+    /// All that is in it when there is room.
+    pub content: Content,
+    /// Whether it comes, or goes.
+    pub is_in: bool,
+}
+
 /// Everything that changes, to be applied in this order and at once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Change {
@@ -138,6 +151,8 @@ pub struct Change {
     pub new_chains: Vec<(ChainId, Chain)>,
     /// Sets that differ.
     pub revisions: Vec<Revision>,
+    /// Sets that are emptied, or filled again.
+    pub refills: Vec<Refill>,
     /// Addresses whose chain changes.
     pub dispatches: Vec<Dispatch>,
     /// Chains nothing leads to any more.

@@ -9,6 +9,7 @@
 //! | [`kernel`] | the table's bytes, and this node's kernel |
 //! | [`gate`] | a pod's addresses before its containers start |
 //! | [`last`] | what was known last, for a start without an API server |
+//! | `strain` | whether the kernel is given less than there is, as it refuses |
 //! | [`run`] | the one loop |
 //! | [`run_by_the_last`] | what holds until the cluster can be read |
 //! | [`settings`] | what the node decides, and what is told of failures |
@@ -50,8 +51,12 @@
 //!   destination pod's. Pods in the node's network are no peers by selector, only by address.
 //! - **Failures** leave what the kernel holds in force. What a policy asks that cannot be done is told as
 //!   [`settings::Notice::Flawed`], and lets nothing through. So are rules beyond what is bounded: [`spec::MOST_RULES`],
-//!   [`spec::MOST_SELECTIONS`], [`spec::MOST_RANGES`], and a million members of all sets of peers together; a set there was no
-//!   room for stays empty until no rule asks for it any more.
+//!   [`spec::MOST_SELECTIONS`] and [`spec::MOST_RANGES`] of one policy.
+//! - **What a node has for policies** is bounded: members of all sets of peers together, requirements of their selectors, ranges
+//!   of addresses and ports, rules of the kernel's ([`world::Shortage`]). Where that does not do for all, it is shared out by the
+//!   policies' namespaces: those with no more than an equal part have all they ask for, the biggest users' newest sets are
+//!   empty (and some of their pods without any rule that lets something through), which is told as a flaw, until there is
+//!   room again. A kernel that refuses all of it again and again is given half, for some minutes: not nothing.
 //! - **An address that is used again** while the API server still shows its old pod: see [`gate`].
 //!
 //! Sources are believed: a pod that sends with another pod's address is not found out here (the bridge plugin's
@@ -59,6 +64,7 @@
 
 mod away;
 pub mod change;
+mod decide;
 pub mod facts;
 pub mod gate;
 mod keep;
@@ -69,6 +75,7 @@ mod run;
 pub mod selector;
 pub mod settings;
 pub mod spec;
+mod strain;
 pub mod world;
 
 pub use away::run_by_the_last;

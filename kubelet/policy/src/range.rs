@@ -64,9 +64,11 @@ impl Ranges {
 
     /// Whether an address is in it.
     pub fn contains(&self, addr: &IpAddr) -> bool {
-        let wanted = number(addr);
-        self.of_family(addr.is_ipv4())
-            .any(|range| range.first <= wanted && wanted <= range.last)
+        let (v4, wanted) = (addr.is_ipv4(), number(addr));
+        // They are sorted: only the last one that does not begin behind it can hold it.
+        let behind = self.0.partition_point(|range| (range.v4, range.first) <= (v4, wanted));
+        let last = behind.checked_sub(1).map(|at| &self.0[at]);
+        last.is_some_and(|range| range.v4 == v4 && wanted <= range.last)
     }
 
     /// Its ranges, in order.

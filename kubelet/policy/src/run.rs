@@ -8,24 +8,25 @@
 //! because somebody else removed things, lost answers), the next turn puts everything there anew; what the kernel holds stays
 //! in force until then.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use client::informer::{Change as News, Subscription};
-use client::{Backoff, Informer, Key};
+use client::{Backoff, Informer};
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use crate::facts::{Facts, PodId};
+use crate::decide;
 use crate::gate::Gate;
 use crate::keep::Keeper;
 use crate::kernel::{Error, Kernel};
 use crate::last::Last;
 use crate::settings::{Notice, Observer, Settings};
-use crate::spec::{Flaw, Policy, SCTP};
-use crate::world::{MOST_MEMBERS, World};
+use crate::spec::Flaw;
+use crate::strain::Strain;
+use crate::world::{Overfull, World};
 
 /// Where the cluster is read. Pods and namespaces are asked for when the first policy is there, and let go with the last.
 pub struct Sources {
@@ -77,6 +78,7 @@ struct Loop {
     taken: u64,
     follows_sctp: bool,
     backoff: Backoff,
+    strain: Strain,
     wake_at: Option<Instant>,
 }
 
@@ -112,6 +114,7 @@ pub async fn run(
         taken: 0,
         follows_sctp,
         backoff: Backoff::new(Duration::from_millis(100), Duration::from_secs(10), 0),
+        strain: Strain::default(),
         wake_at: None,
     };
     all.run(&stop).await;
@@ -143,7 +146,7 @@ impl Loop {
             return;
         }
         let first = self.policies.take();
-        self.take(Event::Policies(first));
+        self.take(Event::Policies(first)).await;
         loop {
             if stop.run_until_cancelled(self.watch_what_is_needed()).await.is_none() {
                 return;
@@ -153,7 +156,7 @@ impl Loop {
             if matches!(event, Event::Stop) {
                 return;
             }
-            self.take(event);
+            self.take(event).await;
         }
     }
 
@@ -168,7 +171,9 @@ impl Loop {
                 if at <= Instant::now() {
                     self.watched = None;
                     self.let_go_at = None;
-                    self.world = World::new();
+                    // Letting go of a whole cluster takes its time, too.
+                    let world = std::mem::take(&mut self.world);
+                    client::blocking::spawn(move || drop(world));
                 }
             }
         } else if self.watched.is_none() {
@@ -181,11 +186,11 @@ impl Loop {
                 namespaces: handles.1.subscribe(),
                 _handles: handles,
             });
-            self.take_watched();
-            self.take_local(true);
+            self.take_watched().await;
+            self.take_local(true).await;
         } else if !self.is_enforcing {
             self.let_go_at = None;
-            self.take_watched();
+            self.take_watched().await;
         }
         if self.is_enforcing != has_policies {
             self.is_enforcing = has_policies;
@@ -194,11 +199,11 @@ impl Loop {
     }
 
     /// Takes what of the cluster's news is there already.
-    fn take_watched(&mut self) {
+    async fn take_watched(&mut self) {
         let Some(watched) = &mut self.watched else { return };
         let (namespaces, pods) = (watched.namespaces.take(), watched.pods.take());
-        self.take(Event::Namespaces(namespaces));
-        self.take(Event::Pods(pods));
+        self.take(Event::Namespaces(namespaces)).await;
+        self.take(Event::Pods(pods)).await;
     }
 
     async fn next(&mut self, stop: &CancellationToken) -> Event {
@@ -230,90 +235,56 @@ impl Loop {
         }
     }
 
-    fn take(&mut self, event: Event) {
+    async fn take(&mut self, event: Event) {
         match event {
-            Event::Policies(news) => news.into_iter().for_each(|news| self.take_policy(news)),
-            Event::Pods(news) => news.into_iter().for_each(|news| self.take_pod(&news)),
-            Event::Namespaces(news) => {
-                for news in news {
-                    let labels = news.new.map(|new| new.metadata.labels.clone().unwrap_or_default());
-                    self.world.set_namespace(&news.key.name, labels);
-                }
+            Event::Policies(news) => {
+                let follows_sctp = self.follows_sctp;
+                let flawed = self
+                    .decide(move |world| decide::take_policies(world, news, follows_sctp))
+                    .await;
+                flawed.iter().for_each(|notice| (self.observer)(notice));
             }
+            Event::Pods(news) => {
+                let node = self.settings.node_name.clone();
+                self.decide(move |world| decide::take_pods(world, &news, &node)).await;
+            }
+            Event::Namespaces(news) => self.decide(move |world| decide::take_namespaces(world, news)).await,
             // A new pod may have come with a new bridge.
             Event::Gate | Event::Time => self.is_to_look = true,
             Event::Stop => {}
         }
     }
 
-    fn take_policy(&mut self, news: News<NetworkPolicy>) {
-        let policy = news.new.as_deref().map(|object| {
-            let policy = Policy::read(object);
-            self.tell_flaws(&news.key, object, &policy);
-            policy
-        });
-        self.world.set_policy(news.key, policy);
+    async fn decide<T: Send + 'static>(&mut self, work: impl FnOnce(&mut World) -> T + Send + 'static) -> T {
+        decide::aside(&mut self.world, work).await
     }
 
-    fn tell_flaws(&self, key: &Key, object: &NetworkPolicy, policy: &Policy) {
-        let unfollowed = (!self.follows_sctp && policy.names_protocol(SCTP)).then(|| Flaw {
-            field: "spec".to_owned(),
-            text: "this node's kernel does not follow SCTP connections; rules for SCTP ports let nothing through"
-                .to_owned(),
-        });
-        for flaw in policy.flaws.iter().chain(&unfollowed) {
-            self.tell_flaw(key, object, flaw);
-        }
-    }
-
-    fn tell_flaw(&self, key: &Key, object: &NetworkPolicy, flaw: &Flaw) {
-        let notice = Notice::Flawed {
-            policy: key.clone(),
-            uid: object.metadata.uid.clone().unwrap_or_default(),
-            text: flaw.to_string(),
-        };
-        (self.observer)(&notice);
-    }
-
-    fn tell_overfull(&mut self) {
-        for key in self.world.take_overfull() {
-            let text = format!(
-                "the peers of this node's policies have more than {MOST_MEMBERS} addresses and ports together; \
-                 rules of it with peers by selector allow none of them"
-            );
-            let field = "spec".to_owned();
-            if let Some(object) = self.sources.policies.get_key(&key) {
-                self.tell_flaw(&key, &object, &Flaw { field, text });
+    fn tell_overfull(&self, overfull: BTreeSet<Overfull>) {
+        for over in overfull {
+            if let Some(object) = self.sources.policies.get_key(&over.policy) {
+                let (field, text) = ("spec".to_owned(), over.text());
+                (self.observer)(&decide::flawed(&over.policy, &object, &Flaw { field, text }));
             }
         }
     }
 
-    fn take_pod(&mut self, news: &News<Pod>) {
-        let id_of = |pod: &Option<Arc<Pod>>| pod.as_deref().map(PodId::of);
-        let (old, new) = (id_of(&news.old), id_of(&news.new));
-        if let Some(old) = old.filter(|old| Some(old) != new.as_ref()) {
-            self.world.set_pod(old, None);
-        }
-        if let (Some(id), Some(pod)) = (new, &news.new) {
-            let facts = Facts::of(pod, &self.settings.node_name);
-            self.world.set_pod(id, Some(facts));
-        }
-    }
-
-    fn take_local(&mut self, all: bool) {
+    async fn take_local(&mut self, all: bool) {
         let (revision, changes) = if all { self.gate.all() } else { self.gate.take() };
         self.taken = revision;
         // Where nothing is watched the gate alone keeps them; all are taken when it is.
-        if self.watched.is_some() {
-            for (id, facts) in changes {
-                self.world.set_local_pod(id, facts);
-            }
+        if self.watched.is_some() && !changes.is_empty() {
+            let tell = |world: &mut World| {
+                changes
+                    .into_iter()
+                    .for_each(|(id, facts)| world.set_local_pod(id, facts))
+            };
+            self.decide(tell).await;
         }
     }
 
     /// Brings what is known to the kernel.
     async fn turn(&mut self) {
-        self.take_local(false);
+        self.take_local(false).await;
         let is_active = self.is_enforcing;
         // Whenever the machine stops, what is kept says so where rules may have stood: policies are kept before the first of
         // them holds, their absence after the last has gone.
@@ -324,6 +295,9 @@ impl Loop {
         self.wake_at = match &outcome {
             Ok(()) => {
                 self.backoff.reset();
+                if self.strain.take(Instant::now()) {
+                    self.world.loosen();
+                }
                 if !is_active {
                     self.keep().await;
                 }
@@ -334,6 +308,10 @@ impl Loop {
             }
             Err(error) => {
                 self.is_told = false;
+                // It may be that it has no room: then who has most has less, rather than nobody anything new.
+                if self.strain.refuse(Instant::now()) {
+                    self.world.tighten();
+                }
                 let text = describe(error);
                 tracing::warn!(
                     error = text,
@@ -361,8 +339,9 @@ impl Loop {
             self.is_told = false;
         }
         if self.is_told {
-            let change = self.world.take_change();
-            self.tell_overfull();
+            let decided = self.decide(|world| (world.take_change(), world.take_overfull()));
+            let (change, overfull) = decided.await;
+            self.tell_overfull(overfull);
             let is_to_look = std::mem::take(&mut self.is_to_look);
             self.is_told = false;
             self.with_kernel(move |kernel| {
@@ -377,8 +356,9 @@ impl Loop {
             })
             .await?;
         } else {
-            let whole = self.world.whole();
-            self.tell_overfull();
+            let decided = self.decide(|world| (world.whole(), world.take_overfull()));
+            let (whole, overfull) = decided.await;
+            self.tell_overfull(overfull);
             self.with_kernel(move |kernel| kernel.replace(&whole)).await?;
         }
         self.is_told = true;

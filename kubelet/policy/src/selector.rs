@@ -62,6 +62,11 @@ impl Selector {
         Ok(Self(all))
     }
 
+    /// How many requirements it has.
+    pub(crate) fn weight(&self) -> usize {
+        self.0.len()
+    }
+
     /// Whether an object with these labels is selected.
     pub fn selects(&self, labels: &Labels) -> bool {
         self.0.iter().all(|requirement| requirement.holds(labels))

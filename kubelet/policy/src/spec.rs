@@ -24,7 +24,7 @@ pub const UDP: u8 = 17;
 /// IP protocol number of SCTP.
 pub const SCTP: u8 = 132;
 
-/// Most blocks and exceptions of one rule: the kernel's sets of ranges grow faster than what is put into them.
+/// Most blocks and exceptions of one rule, and most ports of one: the kernel's sets of ranges grow faster than what is put into them.
 pub const MOST_RANGES: usize = 2000;
 /// Most rules of one policy, both directions together.
 pub const MOST_RULES: usize = 1000;
@@ -71,6 +71,15 @@ impl Selection {
             Scope::Selected(selector) => selector.selects(of_namespace),
         };
         in_scope && self.pods.selects(of_pod)
+    }
+
+    /// How much asking it is.
+    pub(crate) fn weight(&self) -> usize {
+        let of_scope = match &self.scope {
+            Scope::Own(_) => 0,
+            Scope::Selected(selector) => selector.weight(),
+        };
+        1 + of_scope + self.pods.weight()
     }
 }
 
@@ -285,6 +294,13 @@ impl Reader {
         let peers = (!rule.peers.is_empty()).then(|| self.peers(rule));
         let ports = (!rule.ports.is_empty()).then(|| {
             let mut ports = Vec::new();
+            let count = rule.ports.len();
+            if count > MOST_RANGES {
+                let text =
+                    format!("it has {count} ports, more than {MOST_RANGES} are not enforced; the rule allows nothing");
+                self.flaw(&format!("{}.ports", rule.field), text);
+                return ports;
+            }
             for (at, port) in rule.ports.iter().enumerate() {
                 ports.extend(self.port(port, &format!("{}.ports[{at}]", rule.field)));
             }

@@ -8,21 +8,22 @@ mod chains;
 mod concern;
 mod maker;
 mod sets;
+mod settle;
+mod shares;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use client::Key;
 
-use crate::change::{Allow, Chain, ChainId, Change, Dispatch};
-use crate::facts::{Facts, NamedPort, PodId};
+use crate::change::{ChainId, Change, Dispatch};
+use crate::facts::{Facts, PodId};
 use crate::selector::{Labels, Selector};
-use crate::spec::{Direction, Policy, Rule};
+use crate::spec::{Direction, Policy};
 use chains::Chains;
-use concern::Concerning;
-use maker::Maker;
-pub(crate) use sets::MOST_MEMBERS;
-use sets::{SetKey, Sets};
+use sets::Sets;
+use shares::{LIMITS, Limits};
+pub use shares::{Overfull, Shortage};
 
 /// A pod by what two sources say of it.
 #[derive(Default)]
@@ -58,6 +59,28 @@ impl Entry {
     }
 }
 
+/// All pods, to be asked what they are.
+#[derive(Clone, Copy)]
+struct Everybody<'a> {
+    pods: &'a BTreeMap<PodId, Entry>,
+    namespaces: &'a BTreeMap<String, Labels>,
+}
+
+impl<'a> Everybody<'a> {
+    /// Those of one namespace or of all, with its name and labels.
+    fn of(self, only: Option<&str>) -> impl Iterator<Item = (&'a str, &'a Labels, &'a Facts)> + use<'a> {
+        let first = first_of(only.unwrap_or_default());
+        let only = only.map(str::to_owned);
+        self.pods
+            .range(first..)
+            .take_while(move |(id, _)| only.as_deref().is_none_or(|only| id.key.namespace == only))
+            .map(move |(id, entry)| {
+                let labels = self.namespaces.get(&id.key.namespace).unwrap_or(&NO_LABELS);
+                (id.key.namespace.as_str(), labels, &entry.facts)
+            })
+    }
+}
+
 /// The chains of a local pod: of each direction, IPv4 and IPv6.
 type Slots = [[Option<ChainId>; 2]; 2];
 
@@ -72,6 +95,19 @@ pub struct World {
     local: BTreeSet<PodId>,
     /// Their chains, as far as they have any.
     slots: BTreeMap<PodId, Slots>,
+    most: Limits,
+    /// How often what there is at most was halved.
+    halved: u32,
+    /// What there is at most now.
+    limits: Limits,
+    /// How many rules local pods would have that are let have nothing, as there is no room for their rules: of each direction.
+    cut: BTreeMap<PodId, [usize; 2]>,
+    /// Those of them that are known to be.
+    told_cut: BTreeSet<(PodId, Direction)>,
+    /// Those nobody has heard of.
+    untold_cut: BTreeSet<(PodId, Direction)>,
+    /// What namespaces may have of rules, where there is not room for all.
+    parts: BTreeMap<String, usize>,
     /// Local pods that have an address. More than one only while one ends and another begins.
     owners: BTreeMap<IpAddr, BTreeSet<PodId>>,
     dispatch: BTreeMap<(Direction, IpAddr), ChainId>,
@@ -85,18 +121,21 @@ pub struct World {
 
 impl Default for World {
     fn default() -> Self {
-        let mut sets = Sets::default();
-        for v4 in [true, false] {
-            sets.use_or_make(SetKey::Known(v4), |_| std::iter::empty());
-        }
         Self {
             namespaces: BTreeMap::new(),
             pods: BTreeMap::new(),
             policies: BTreeMap::new(),
-            sets,
+            sets: Sets::default(),
             chains: Chains::default(),
             local: BTreeSet::new(),
             slots: BTreeMap::new(),
+            most: LIMITS,
+            halved: 0,
+            limits: LIMITS,
+            cut: BTreeMap::new(),
+            told_cut: BTreeSet::new(),
+            untold_cut: BTreeSet::new(),
+            parts: BTreeMap::new(),
             owners: BTreeMap::new(),
             dispatch: BTreeMap::new(),
             pending: BTreeMap::new(),
@@ -110,6 +149,9 @@ impl Default for World {
 /// Up to so many selectors of changed policies in a namespace, pods are asked whether they are concerned.
 const ASKED_POLICIES: usize = 32;
 
+/// So often is halved what there is at most: what is left then any kernel has room for.
+const MOST_HALVED: u32 = 6;
+
 static NO_LABELS: Labels = Labels::new();
 
 fn is_held(facts: &Facts) -> bool {
@@ -120,6 +162,26 @@ impl World {
     /// An empty cluster.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Has so much of each at most.
+    #[cfg(test)]
+    fn limit(&mut self, limits: Limits) {
+        self.most = limits;
+        self.loosen();
+    }
+
+    /// Holds half as much at most: for a kernel that has no room for what there is. Who has most has less then, not all.
+    pub fn tighten(&mut self) {
+        self.halved = (self.halved + 1).min(MOST_HALVED);
+        self.limits = self.most.halved(self.halved);
+        self.sets.limit(self.limits);
+    }
+
+    /// Holds as much as ever again.
+    pub fn loosen(&mut self) {
+        (self.limits, self.halved) = (self.most, 0);
+        self.sets.limit(self.limits);
     }
 
     /// Whether there is any policy.
@@ -241,7 +303,7 @@ impl World {
     /// What the kernel has not heard of. It is taken for told: if it refuses, tell it [`World::whole`].
     pub fn take_change(&mut self) -> Change {
         self.settle();
-        let (new_sets, revisions, gone_sets) = self.sets.take_news();
+        let sets = self.sets.take_news();
         let (new_chains, gone_chains) = self.chains.take_news();
         let pending = std::mem::take(&mut self.pending);
         let dispatches = pending.into_iter().filter_map(|((direction, addr), old)| {
@@ -254,24 +316,43 @@ impl World {
             })
         });
         Change {
-            new_sets,
+            new_sets: sets.new,
             new_chains,
-            revisions,
+            revisions: sets.revisions,
+            refills: sets.refills,
             dispatches: dispatches.collect(),
             gone_chains,
-            gone_sets,
+            gone_sets: sets.gone,
         }
     }
 
-    /// Policies with a rule whose peers have more addresses than there is room for (it allows none of them), each once.
-    pub fn take_overfull(&mut self) -> Vec<Key> {
-        let over = self.sets.take_over();
-        let is_over = |policy: &Policy| {
-            let mut rules = policy.ingress.iter().chain(&policy.egress).flatten();
-            rules.any(|rule| over.iter().any(|key| key.is_of(rule)))
+    /// Policies there is no room for in what their namespace has of this node, and of what there is too little; each once.
+    pub fn take_overfull(&mut self) -> BTreeSet<Overfull> {
+        let (sets, pods) = (self.sets.take_over(), std::mem::take(&mut self.untold_cut));
+        let limits = self.limits;
+        let overfull = |key: &Key, shortage| Overfull {
+            policy: key.clone(),
+            shortage,
+            limit: limits.of(shortage),
         };
-        let policies = self.policies.iter().filter(|(_, policy)| is_over(policy));
-        policies.map(|(key, _)| key.clone()).collect()
+        let mut found = BTreeSet::new();
+        for over in sets {
+            let is_over = |policy: &Policy| {
+                let mut rules = policy.ingress.iter().chain(&policy.egress).flatten();
+                rules.any(|rule| over.key.is_of(rule))
+            };
+            for namespace in &over.namespaces {
+                let policies = concern::all_of(&self.policies, namespace).filter(|(_, policy)| is_over(policy));
+                found.extend(policies.map(|(key, _)| overfull(key, over.shortage)));
+            }
+        }
+        for (id, direction) in pods {
+            let Some(entry) = self.pods.get(&id) else { continue };
+            let is_about = |policy: &Policy| policy.rules(direction).is_some() && policy.concerns(&entry.facts.labels);
+            let policies = concern::all_of(&self.policies, &id.key.namespace).filter(|(_, policy)| is_about(policy));
+            found.extend(policies.map(|(key, _)| overfull(key, Shortage::Rules)));
+        }
+        found
     }
 
     /// Everything, for a kernel that holds nothing of it.
@@ -291,138 +372,7 @@ impl World {
             ..Change::default()
         }
     }
-
-    /// Brings chains and addresses up to what has been told.
-    fn settle(&mut self) {
-        self.find_concerned();
-        let (mut made, mut released) = (Made::new(), Vec::new());
-        let policies = std::mem::take(&mut self.policies);
-        let mut concerning = Concerning::new(&policies);
-        for id in std::mem::take(&mut self.unsettled_pods) {
-            let old = match self.chains_for(&id, &mut concerning, &mut made) {
-                Some(slots) => self.slots.insert(id.clone(), slots),
-                None => self.slots.remove(&id),
-            };
-            released.extend(old.into_iter().flatten().flatten().flatten());
-            let addresses = self.pods.get(&id).map(|entry| entry.facts.addresses.clone());
-            self.unsettled_addresses.extend(addresses.into_iter().flatten());
-        }
-        self.policies = policies;
-        // Last: what old and new share stays.
-        for chain in released {
-            for set in self.chains.release(chain) {
-                self.sets.release(set);
-            }
-        }
-        for addr in std::mem::take(&mut self.unsettled_addresses) {
-            let slots = self.owner(&addr).and_then(|owner| self.slots.get(owner)).copied();
-            for direction in Direction::ALL {
-                let chain = slots.and_then(|slots| slots[direction as usize][usize::from(!addr.is_ipv4())]);
-                self.lead(direction, addr, chain);
-            }
-            self.sets.know(addr, self.owners.contains_key(&addr));
-        }
-    }
-
-    /// The local pods that changed policies are, or were, about.
-    fn find_concerned(&mut self) {
-        for (namespace, selectors) in std::mem::take(&mut self.unsettled_policies) {
-            let local = self.local.range(first_of(&namespace)..);
-            let local = local.take_while(|id| id.key.namespace == namespace);
-            let is_concerned = |id: &&PodId| {
-                let labels = self.pods.get(*id).map_or(&NO_LABELS, |entry| &entry.facts.labels);
-                selectors.len() >= ASKED_POLICIES || selectors.iter().any(|pods| pods.selects(labels))
-            };
-            self.unsettled_pods.extend(local.filter(is_concerned).cloned());
-        }
-    }
-
-    /// Whose an address is: the pod this node told of it (only one has it, the one told last), else the last in order.
-    fn owner(&self, addr: &IpAddr) -> Option<&PodId> {
-        let is_told = |id: &&PodId| self.pods.get(*id).is_some_and(|entry| entry.node.is_some());
-        self.owners.get(addr)?.iter().max_by_key(|id| (is_told(id), *id))
-    }
-
-    fn lead(&mut self, direction: Direction, addr: IpAddr, chain: Option<ChainId>) {
-        let place = (direction, addr);
-        let old = match chain {
-            Some(chain) => self.dispatch.insert(place, chain),
-            None => self.dispatch.remove(&place),
-        };
-        if old != chain {
-            self.pending.entry(place).or_insert(old);
-        }
-    }
-
-    /// The chains of a pod, which gain a user each. Absent: it is no local pod policies concern.
-    fn chains_for(&mut self, id: &PodId, concerning: &mut Concerning<'_>, made: &mut Made) -> Option<Slots> {
-        let facts = &self.pods.get(id).filter(|_| self.local.contains(id))?.facts;
-        let policies = concerning.of(&id.key.namespace, &facts.labels);
-        let mut slots = Slots::default();
-        for direction in Direction::ALL {
-            let isolating: Vec<&Policy> = policies
-                .iter()
-                .copied()
-                .filter(|policy| policy.rules(direction).is_some())
-                .collect();
-            for (family, v4) in [true, false].into_iter().enumerate() {
-                if isolating.is_empty() || !facts.addresses.iter().any(|addr| addr.is_ipv4() == v4) {
-                    continue;
-                }
-                let alike = Alike {
-                    direction,
-                    v4,
-                    policies: isolating
-                        .iter()
-                        .map(|policy| std::ptr::from_ref(*policy) as usize)
-                        .collect(),
-                    ports: facts.ports.clone(),
-                };
-                if let Some(chain) = made.get(&alike).copied() {
-                    self.chains.use_again(chain);
-                    slots[direction as usize][family] = Some(chain);
-                    continue;
-                }
-                let rules: Vec<&Rule> = isolating
-                    .iter()
-                    .filter_map(|policy| policy.rules(direction))
-                    .flatten()
-                    .collect();
-                let mut maker = Maker {
-                    sets: &mut self.sets,
-                    pods: &self.pods,
-                    namespaces: &self.namespaces,
-                    direction,
-                    v4,
-                };
-                let allows = maker.allows(&rules, facts);
-                let held: Vec<_> = allows.iter().flat_map(Allow::sets).collect();
-                let (chain, is_new) = self.chains.use_or_make(Chain { direction, v4, allows });
-                if !is_new {
-                    // The chain uses them already.
-                    held.into_iter().for_each(|set| self.sets.release(set));
-                }
-                made.insert(alike, chain);
-                slots[direction as usize][family] = Some(chain);
-            }
-        }
-        Some(slots)
-    }
 }
-
-/// What pods have in common that get the same chain: found again without making its rules once more.
-#[derive(PartialEq, Eq, Hash)]
-struct Alike {
-    direction: Direction,
-    v4: bool,
-    /// The policies that isolate them, by where they are kept; while this is used, none of them moves.
-    policies: Vec<usize>,
-    /// What the names of their ports mean.
-    ports: Vec<NamedPort>,
-}
-
-/// Chains made in one go. Each is in use until it ends.
-type Made = HashMap<Alike, ChainId>;
 
 fn first_of(namespace: &str) -> PodId {
     PodId {

@@ -389,6 +389,13 @@ fn fill(batch: &mut Batch, change: &Change) {
     for revision in &change.revisions {
         revise(batch, revision);
     }
+    for refill in &change.refills {
+        let (name, elements) = (set_name(refill.id), elements_of(&refill.content).into_iter());
+        match refill.is_in {
+            true => batch.add_elements(Family::Inet, TABLE, &name, elements),
+            false => batch.delete_elements(Family::Inet, TABLE, &name, elements),
+        }
+    }
     lead(batch, &change.dispatches);
     for id in &change.gone_chains {
         batch.delete_chain(chain(&chain_name(*id)));
@@ -403,14 +410,12 @@ fn add_set(batch: &mut Batch, set: &NewSet) {
     let parts: &[Part] = match set.kind {
         SetKind::Addresses => &[addr],
         SetKind::AddressRanges => &[addr, Part::Protocol],
-        SetKind::Ports => &[Part::Protocol, Part::Port],
+        SetKind::Ports | SetKind::PortRanges => &[Part::Protocol, Part::Port],
         SetKind::AddressPorts => &[addr, Part::Protocol, Part::Port],
     };
-    let kind = match &set.content {
-        Content::Members(_) => Kind::Exact,
-        // Nearly always so, and much less work for the kernel.
-        Content::Ports(ports) if ports.iter().all(is_one_port) => Kind::Exact,
-        Content::Ports(_) | Content::Ranges(_) => Kind::Ranges,
+    let kind = match set.kind {
+        SetKind::Addresses | SetKind::AddressPorts | SetKind::Ports => Kind::Exact,
+        SetKind::AddressRanges | SetKind::PortRanges => Kind::Ranges,
     };
     let name = set_name(set.id);
     let id = match set.id {

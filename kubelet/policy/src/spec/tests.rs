@@ -121,6 +121,19 @@ fn what_is_too_much_allows_nobody_and_is_told_once() {
     );
     assert_eq!(rules[1].peers, Some(Peers::default()));
 
+    let ports = |count: usize| json!({"ports": (1..=count).map(|port| json!({"port": 2 * port})).collect::<Vec<_>>()});
+    let policy = read(json!({"ingress": [ports(MOST_RANGES), ports(MOST_RANGES + 1)]}));
+    assert_eq!(
+        flaws(&policy),
+        ["spec.ingress[1].ports: it has 2001 ports, more than 2000 are not enforced; the rule allows nothing"]
+    );
+    let counts = policy
+        .ingress
+        .unwrap()
+        .into_iter()
+        .map(|rule| rule.ports.map(|ports| ports.len()));
+    assert_eq!(counts.collect::<Vec<_>>(), [Some(MOST_RANGES), Some(0)]);
+
     let selected = |count: usize| json!({"to": vec![json!({"podSelector": {}}); count]});
     let policy = read(json!({"egress": [selected(MOST_SELECTIONS - 1), selected(2), selected(1)]}));
     assert_eq!(

@@ -1,10 +1,12 @@
-//! The chains: shared by pods that are let have the same traffic, counted.
+//! The chains: shared by a namespace's pods that are let have the same traffic, counted.
 
 use std::collections::{BTreeMap, HashMap};
 
 use crate::change::{Chain, ChainId, SetId};
 
 struct State {
+    /// The pods'.
+    namespace: String,
     chain: Chain,
     /// How many pods' traffic goes through it.
     users: usize,
@@ -15,29 +17,53 @@ struct State {
 /// All chains there are.
 #[derive(Default)]
 pub(super) struct Chains {
-    by_content: HashMap<Chain, ChainId>,
+    by_content: HashMap<(String, Chain), ChainId>,
     states: BTreeMap<ChainId, State>,
+    /// How many rules each namespace's have, and all.
+    rules: BTreeMap<String, usize>,
+    all_rules: usize,
     gone: Vec<ChainId>,
     last: u32,
 }
 
 impl Chains {
-    /// The chain that is equal to this, with one more user; and whether it is a new one, which then keeps what it uses.
-    pub(super) fn use_or_make(&mut self, chain: Chain) -> (ChainId, bool) {
-        if let Some(id) = self.by_content.get(&chain).copied() {
+    /// The chain of this namespace that is equal to this, with one more user; and whether it is a new one, which then keeps what
+    /// it uses.
+    pub(super) fn use_or_make(&mut self, namespace: &str, chain: Chain) -> (ChainId, bool) {
+        let content = (namespace.to_owned(), chain);
+        if let Some(id) = self.by_content.get(&content).copied() {
             self.use_again(id);
             return (id, false);
         }
         self.last = self.last.wrapping_add(1);
         let id = ChainId(self.last);
-        self.by_content.insert(chain.clone(), id);
         let state = State {
-            chain,
+            namespace: content.0.clone(),
+            chain: content.1.clone(),
             users: 1,
             is_new: true,
         };
+        let rules = state.chain.allows.len();
+        self.all_rules += rules;
+        *self.rules.entry(content.0.clone()).or_default() += rules;
+        self.by_content.insert(content, id);
         self.states.insert(id, state);
         (id, true)
+    }
+
+    /// How many rules all of them have.
+    pub(super) fn all_rules(&self) -> usize {
+        self.all_rules
+    }
+
+    /// How many rules each namespace's have.
+    pub(super) fn rules(&self) -> &BTreeMap<String, usize> {
+        &self.rules
+    }
+
+    /// How many rules one has.
+    pub(super) fn rules_of(&self, id: ChainId) -> usize {
+        self.states.get(&id).map_or(0, |state| state.chain.allows.len())
     }
 
     /// One more user of a chain that is in use.
@@ -59,11 +85,20 @@ impl Chains {
         let Some(state) = self.states.remove(&id) else {
             return Vec::new();
         };
-        self.by_content.remove(&state.chain);
+        let rules = state.chain.allows.len();
+        self.all_rules -= rules;
+        if let Some(of_namespace) = self.rules.get_mut(&state.namespace) {
+            *of_namespace -= rules;
+            if *of_namespace == 0 {
+                self.rules.remove(&state.namespace);
+            }
+        }
         if !state.is_new {
             self.gone.push(id);
         }
-        state.chain.allows.iter().flat_map(|allow| allow.sets()).collect()
+        let sets = state.chain.allows.iter().flat_map(|allow| allow.sets()).collect();
+        self.by_content.remove(&(state.namespace, state.chain));
+        sets
     }
 
     /// What the kernel has not heard of: new chains, and those that are gone.

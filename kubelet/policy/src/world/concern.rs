@@ -24,6 +24,16 @@ pub(super) struct Concerning<'p> {
     groups: Groups<'p>,
 }
 
+/// The policies of a namespace.
+pub(super) fn all_of<'p>(
+    all: &'p BTreeMap<Key, Policy>,
+    namespace: &str,
+) -> impl Iterator<Item = (&'p Key, &'p Policy)> + use<'p> {
+    let namespace = namespace.to_owned();
+    all.range(Key::new(namespace.clone(), "")..)
+        .take_while(move |(key, _)| key.namespace == namespace)
+}
+
 impl<'p> Concerning<'p> {
     pub(super) fn new(all: &'p BTreeMap<Key, Policy>) -> Self {
         Self {
@@ -35,10 +45,7 @@ impl<'p> Concerning<'p> {
     }
 
     fn all_of(&self, namespace: &str) -> impl Iterator<Item = &'p Policy> + use<'p> {
-        let (all, namespace) = (self.all, namespace.to_owned());
-        all.range(Key::new(namespace.clone(), "")..)
-            .take_while(move |(key, _)| key.namespace == namespace)
-            .map(|(_, policy)| policy)
+        all_of(self.all, namespace).map(|(_, policy)| policy)
     }
 
     /// The policies about a pod with these labels, in order. To be asked for the pods of one namespace after the other.

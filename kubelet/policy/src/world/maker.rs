@@ -1,15 +1,13 @@
 //! Policies' rules, made into what the kernel is to ask of a connection.
 
 use client::ordered::Arrange;
-use std::collections::BTreeMap;
 
+use super::Everybody;
 use super::sets::{SetKey, Sets};
-use super::{Entry, NO_LABELS, first_of};
 use crate::change::{Allow, SetId};
-use crate::facts::{Facts, PodId};
+use crate::facts::Facts;
 use crate::range::{PortRange, Range, merge_ports, split_ports};
-use crate::selector::Labels;
-use crate::spec::{Direction, Rule};
+use crate::spec::{Direction, Port, PortChoice, Rule};
 
 /// So many ranges of addresses are compared with one after the other, each by a rule of its own. A set costs the kernel more than these, and
 /// every rule that looks into any set more for each set there is: it finds sets by going through all their names.
@@ -32,8 +30,9 @@ enum Other {
 /// Makes rules into what the kernel asks.
 pub(super) struct Maker<'a> {
     pub(super) sets: &'a mut Sets,
-    pub(super) pods: &'a BTreeMap<PodId, Entry>,
-    pub(super) namespaces: &'a BTreeMap<String, Labels>,
+    pub(super) everybody: Everybody<'a>,
+    /// The pods'.
+    pub(super) namespace: &'a str,
     pub(super) direction: Direction,
     pub(super) v4: bool,
 }
@@ -53,7 +52,7 @@ impl Maker<'_> {
         allows.retain(|allow| {
             let is_first = last != Some(*allow);
             if !is_first {
-                allow.sets().for_each(|set| self.sets.release(set));
+                allow.sets().for_each(|set| self.sets.release(set, self.namespace));
             }
             last = Some(*allow);
             is_first
@@ -112,7 +111,7 @@ impl Maker<'_> {
                 set
             }
             PortSet::Found(set) => {
-                self.sets.use_again(*set);
+                self.sets.use_again(*set, self.namespace);
                 *set
             }
         }
@@ -137,15 +136,24 @@ impl Maker<'_> {
     }
 
     fn set(&mut self, key: SetKey) -> SetId {
-        let (pods, namespaces) = (self.pods, self.namespaces);
-        self.sets.use_or_make(key, |key| {
-            let only = key.only_namespace().map(str::to_owned);
-            pods.range(first_of(only.as_deref().unwrap_or_default())..)
-                .take_while(move |(id, _)| only.as_deref().is_none_or(|only| id.key.namespace == only))
-                .map(move |(id, entry)| {
-                    let labels = namespaces.get(&id.key.namespace).unwrap_or(&NO_LABELS);
-                    (id.key.namespace.as_str(), labels, &entry.facts)
-                })
-        })
+        self.sets.use_or_make(key, self.namespace, self.everybody)
     }
+}
+
+/// How many rules of the kernel's [`Maker::allows`] makes of these at most.
+pub(super) fn most_allows(rules: &[&Rule], direction: Direction, v4: bool) -> usize {
+    let of = |rule: &&Rule| {
+        let others = rule.peers.as_ref().map_or(1, |peers| {
+            let blocks = peers.blocks.of_family(v4).take(FEW_RANGES + 1).count();
+            usize::from(!peers.selections.is_empty()) + if blocks > FEW_RANGES { 1 } else { blocks }
+        });
+        let is_named = |port: &Port| matches!(port.choice, PortChoice::Named(_));
+        // Others' names are one more.
+        let has_names = direction == Direction::Egress && rule.ports.iter().flatten().any(is_named);
+        others + usize::from(has_names)
+    };
+    if rules.iter().any(|rule| rule.peers.is_none() && rule.ports.is_none()) {
+        return 1;
+    }
+    rules.iter().map(of).sum()
 }

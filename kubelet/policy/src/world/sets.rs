@@ -1,174 +1,36 @@
-//! The sets: shared by whatever asks for an equal one, counted, and with what of them the kernel has not heard of.
+//! The sets: shared by whatever asks for an equal one, counted by namespace, and with what of them the kernel has not heard of.
+//!
+//! A set there is no room for is empty until there is: see [`super::shares`].
 
-use std::collections::{BTreeMap, HashMap};
+mod key;
+mod state;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
-use std::sync::Arc;
 
-use crate::change::{Content, Member, NewSet, Revision, SetId, SetKind};
+use super::Everybody;
+use super::shares::{Claim, LIMITS, Limits, Shortage, served, until_shared};
+use crate::change::{Member, NewSet, Refill, Revision, SetId};
 use crate::facts::Facts;
-use crate::range::{PortRange, Ranges};
 use crate::selector::Labels;
-use crate::spec::{Peers, Rule, Selection};
+pub(super) use key::SetKey;
+use state::State;
 
-/// What makes two sets equal: what is in them, not what is in them now.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum SetKey {
-    /// Addresses of this node's pods.
-    Known(bool),
-    /// Addresses of the pods of any of these.
-    Pods(Arc<Vec<Selection>>, bool),
-    /// Addresses of a policy's blocks.
-    Blocks(Arc<Ranges>, bool),
-    /// Protocols and ports.
-    Ports(Vec<PortRange>),
-    /// Where pods that are peers (absent: all pods) have ports of these names.
-    Places(Option<Peers>, Vec<(u8, String)>, bool),
+/// What the kernel has not heard of.
+#[derive(Default)]
+pub(super) struct News {
+    pub(super) new: Vec<NewSet>,
+    pub(super) revisions: Vec<Revision>,
+    pub(super) refills: Vec<Refill>,
+    pub(super) gone: Vec<SetId>,
 }
 
-impl SetKey {
-    fn kind(&self) -> SetKind {
-        match self {
-            Self::Known(_) | Self::Pods(..) => SetKind::Addresses,
-            Self::Blocks(..) => SetKind::AddressRanges,
-            Self::Ports(_) => SetKind::Ports,
-            Self::Places(..) => SetKind::AddressPorts,
-        }
-    }
-
-    fn v4(&self) -> bool {
-        match self {
-            Self::Known(v4) | Self::Pods(_, v4) | Self::Blocks(_, v4) | Self::Places(_, _, v4) => *v4,
-            Self::Ports(_) => true,
-        }
-    }
-
-    /// Whether a rule looks into it.
-    pub(super) fn is_of(&self, rule: &Rule) -> bool {
-        match self {
-            Self::Pods(selections, _) => rule.peers.as_ref().is_some_and(|peers| peers.selections == *selections),
-            Self::Places(peers, ..) => rule.peers == *peers && rule.ports.is_some(),
-            _ => false,
-        }
-    }
-
-    /// The one namespace all pods in it are of, if that is known.
-    pub(super) fn only_namespace(&self) -> Option<&str> {
-        use crate::spec::Scope;
-        let Self::Pods(selections, _) = self else {
-            return None;
-        };
-        let mut names = selections.iter().map(|selection| match &selection.scope {
-            Scope::Own(name) => Some(name.as_str()),
-            Scope::Selected(_) => None,
-        });
-        let first = names.next()??;
-        names.all(|name| name == Some(first)).then_some(first)
-    }
-
-    /// What a pod contributes.
-    fn members(&self, namespace: &str, of_namespace: &Labels, facts: &Facts) -> Vec<Member> {
-        let selected = |selections: &[Selection]| {
-            selections
-                .iter()
-                .any(|selection| selection.selects(namespace, of_namespace, &facts.labels))
-        };
-        let of_family = |v4: bool| facts.addresses.iter().copied().filter(move |addr| addr.is_ipv4() == v4);
-        if !facts.is_subject {
-            return Vec::new();
-        }
-        match self {
-            Self::Pods(selections, v4) if selected(selections) => of_family(*v4).map(Member::address).collect(),
-            Self::Places(peers, names, v4) => {
-                let is_peer = |addr: &IpAddr| {
-                    let Some(peers) = peers else {
-                        return true;
-                    };
-                    peers.blocks.contains(addr) || selected(&peers.selections)
-                };
-                let places = of_family(*v4).filter(is_peer).flat_map(|addr| {
-                    let numbers = names
-                        .iter()
-                        .flat_map(|(protocol, name)| facts.numbers(*protocol, name).map(|number| (*protocol, number)));
-                    numbers.map(move |port| Member { addr, port: Some(port) })
-                });
-                let mut all: Vec<Member> = places.collect();
-                all.sort_unstable();
-                all.dedup();
-                all
-            }
-            _ => Vec::new(),
-        }
-    }
+/// A set there is no room for.
+pub(super) struct Over {
+    pub(super) key: SetKey,
+    pub(super) namespaces: BTreeSet<String>,
+    pub(super) shortage: Shortage,
 }
-
-struct State {
-    key: SetKey,
-    /// How many rules look into it.
-    users: usize,
-    /// Whether the kernel has not heard of it.
-    is_new: bool,
-    /// Whether there was no room for it: it is empty for as long as anybody looks into it.
-    is_over: bool,
-    /// What is in it, with how many pods say so.
-    members: BTreeMap<Member, u32>,
-    /// What the kernel has not heard of: whether it is in.
-    pending: BTreeMap<Member, bool>,
-}
-
-impl State {
-    fn add(&mut self, member: Member) {
-        let count = self.members.entry(member).or_insert(0);
-        *count += 1;
-        if *count == 1 {
-            self.note(member, true);
-        }
-    }
-
-    fn remove(&mut self, member: Member) {
-        let Some(count) = self.members.get_mut(&member) else {
-            return;
-        };
-        *count -= 1;
-        if *count == 0 {
-            self.members.remove(&member);
-            self.note(member, false);
-        }
-    }
-
-    /// A member that came and went again is no news.
-    fn note(&mut self, member: Member, is_in: bool) {
-        if !self.is_new && self.pending.remove(&member).is_none() {
-            self.pending.insert(member, is_in);
-        }
-    }
-
-    /// Empties it for good.
-    fn overflow(&mut self) {
-        self.is_over = true;
-        for member in std::mem::take(&mut self.members).into_keys() {
-            self.note(member, false);
-        }
-    }
-
-    fn as_new(&mut self, id: SetId) -> NewSet {
-        self.is_new = false;
-        self.pending.clear();
-        let content = match &self.key {
-            SetKey::Blocks(blocks, v4) => Content::Ranges(blocks.of_family(*v4).copied().collect()),
-            SetKey::Ports(ports) => Content::Ports(ports.clone()),
-            _ => Content::Members(self.members.keys().copied().collect()),
-        };
-        NewSet {
-            id,
-            v4: self.key.v4(),
-            kind: self.key.kind(),
-            content,
-        }
-    }
-}
-
-/// Most members of all sets that follow pods, together: some hundred bytes each here and in the kernel.
-pub(crate) const MOST_MEMBERS: usize = 1_000_000;
 
 /// All sets there are.
 pub(super) struct Sets {
@@ -176,76 +38,90 @@ pub(super) struct Sets {
     states: BTreeMap<SetId, State>,
     gone: Vec<SetId>,
     last: u32,
-    /// How many members may still come.
-    room: usize,
-    /// What there was no room for, and nobody has heard of.
-    over: Vec<SetKey>,
+    limits: Limits,
+    /// What those that follow pods cost together.
+    questions: usize,
+    /// What those that do not cost together.
+    ranges: usize,
+    /// How many members those that are followed would have.
+    wanted: usize,
+    /// How many they have.
+    stored: usize,
+    /// Whether some are not filled.
+    is_short: bool,
+    /// Those there is no room for, and nobody has heard of.
+    over: BTreeSet<SetId>,
 }
 
 impl Default for Sets {
     fn default() -> Self {
+        let known = |v4| (SetId::Known(v4), State::new(SetKey::Known(v4)));
         Self {
             by_key: HashMap::new(),
-            states: BTreeMap::new(),
+            states: BTreeMap::from([true, false].map(known)),
             gone: Vec::new(),
             last: 0,
-            room: MOST_MEMBERS,
-            over: Vec::new(),
+            limits: LIMITS,
+            questions: 0,
+            ranges: 0,
+            wanted: 0,
+            stored: 0,
+            is_short: false,
+            over: BTreeSet::new(),
         }
     }
 }
 
 impl Sets {
-    /// Has it hold so many members at most.
+    /// Has so much of each at most.
+    pub(super) fn limit(&mut self, limits: Limits) {
+        self.limits = limits;
+    }
+
+    /// How much of each is asked for.
     #[cfg(test)]
-    pub(super) fn limit(&mut self, room: usize) {
-        self.room = room;
+    pub(super) fn asked_for(&self) -> Limits {
+        Limits {
+            members: self.wanted,
+            questions: self.questions,
+            ranges: self.ranges,
+            rules: 0,
+        }
     }
 
-    /// The sets there was no room for since this was asked last.
-    pub(super) fn take_over(&mut self) -> Vec<SetKey> {
-        std::mem::take(&mut self.over)
+    /// The sets there was no room for since this was asked last, and is none now.
+    pub(super) fn take_over(&mut self) -> Vec<Over> {
+        let over = std::mem::take(&mut self.over);
+        let state = |id: SetId| {
+            let state = self.states.get(&id)?;
+            Some(Over {
+                key: state.key.clone(),
+                namespaces: state.users.keys().cloned().collect(),
+                shortage: state.over?,
+            })
+        };
+        over.into_iter().filter_map(state).collect()
     }
 
-    /// The set that is equal to this, with one more user. `fill` gives the pods to look at when it is made.
-    pub(super) fn use_or_make<'a, I>(&mut self, key: SetKey, fill: impl FnOnce(&SetKey) -> I) -> SetId
-    where
-        I: Iterator<Item = (&'a str, &'a Labels, &'a Facts)>,
-    {
-        if let Some(id) = self.by_key.get(&key) {
-            let id = *id;
-            if let Some(state) = self.states.get_mut(&id) {
-                state.users += 1;
-            }
+    /// The set that is equal to this, with one more user, of this namespace.
+    pub(super) fn use_or_make(&mut self, key: SetKey, namespace: &str, everybody: Everybody<'_>) -> SetId {
+        if let Some(id) = self.by_key.get(&key).copied() {
+            self.use_again(id, namespace);
             return id;
         }
-        let id = match key {
-            SetKey::Known(v4) => SetId::Known(v4),
-            _ => {
-                self.last = self.last.wrapping_add(1);
-                SetId::Numbered(self.last)
+        self.last = self.last.wrapping_add(1);
+        let id = SetId::Numbered(self.last);
+        let mut state = State::new(key.clone());
+        state.add_user(namespace);
+        if !key.follows() {
+            self.ranges += key.cost();
+        } else {
+            self.questions += key.cost();
+            // Beyond that it waits until it is known whose turn it is: who makes very many has not all pods asked for each.
+            if self.questions <= until_shared(self.limits.questions) {
+                self.fill(&mut state, everybody);
             }
-        };
-        let mut state = State {
-            key: key.clone(),
-            users: 1,
-            is_new: true,
-            is_over: false,
-            members: BTreeMap::new(),
-            pending: BTreeMap::new(),
-        };
-        if matches!(key, SetKey::Pods(..) | SetKey::Places(..)) {
-            for (namespace, labels, facts) in fill(&key) {
-                key.members(namespace, labels, facts)
-                    .into_iter()
-                    .for_each(|member| state.add(member));
-                if state.members.len() > self.room {
-                    state.overflow();
-                    self.over.push(key.clone());
-                    break;
-                }
-            }
-            self.room -= state.members.len();
+            self.is_short |= !state.is_filled;
         }
         self.by_key.insert(key, id);
         self.states.insert(id, state);
@@ -253,35 +129,53 @@ impl Sets {
     }
 
     /// One user more of a set that is in use.
-    pub(super) fn use_again(&mut self, id: SetId) {
+    pub(super) fn use_again(&mut self, id: SetId, namespace: &str) {
         if let Some(state) = self.states.get_mut(&id) {
-            state.users += 1;
+            state.add_user(namespace);
         }
     }
 
     /// One user less; the last one takes the set along.
-    pub(super) fn release(&mut self, id: SetId) {
+    pub(super) fn release(&mut self, id: SetId, namespace: &str) {
         let Some(state) = self.states.get_mut(&id) else {
             return;
         };
-        state.users -= 1;
-        if state.users > 0 {
+        if state.remove_user(namespace) {
             return;
         }
         if let Some(state) = self.states.remove(&id) {
             self.by_key.remove(&state.key);
-            if !matches!(state.key, SetKey::Known(_)) {
-                self.room += state.members.len();
+            match state.key.follows() {
+                true => self.questions -= state.key.cost(),
+                false => self.ranges -= state.key.cost(),
             }
+            self.discount(&state);
             if !state.is_new {
                 self.gone.push(id);
             }
         }
     }
 
+    fn discount(&mut self, state: &State) {
+        self.wanted -= state.wanted;
+        if state.key.follows() {
+            self.stored -= state.members.len();
+        }
+    }
+
+    /// Asks all pods what is in a set, and puts it in if there is any room for it.
+    fn fill(&mut self, state: &mut State, everybody: Everybody<'_>) {
+        let only = state.key.only_namespace().map(str::to_owned);
+        let most = until_shared(self.limits.members).saturating_sub(self.stored);
+        state.fill(everybody.of(only.as_deref()), most);
+        self.wanted += state.wanted;
+        self.stored += state.members.len();
+    }
+
     /// A pod, or its namespace, is no longer what it was. Absent: it did not exist, or does not any more.
     pub(super) fn follow(&mut self, namespace: &str, old: Option<(&Labels, &Facts)>, new: Option<(&Labels, &Facts)>) {
-        for state in self.states.values_mut().filter(|state| !state.is_over) {
+        let most = until_shared(self.limits.members);
+        for state in self.states.values_mut().filter(|state| state.is_followed) {
             let of = |side: Option<(&Labels, &Facts)>| {
                 side.map(|(labels, facts)| state.key.members(namespace, labels, facts))
                     .unwrap_or_default()
@@ -290,15 +184,102 @@ impl Sets {
             if before == after {
                 continue;
             }
-            self.room += state.members.len();
+            self.wanted = self.wanted + after.len() - before.len();
+            state.wanted = state.wanted + after.len() - before.len();
+            if !state.is_filled {
+                continue;
+            }
+            self.stored -= state.members.len();
             after.into_iter().for_each(|member| state.add(member));
             before.into_iter().for_each(|member| state.remove(member));
-            if state.members.len() > self.room {
-                state.overflow();
-                self.over.push(state.key.clone());
+            // Too much to wait until it is shared out. Whose turn it is is seen then.
+            if self.stored + state.members.len() > most {
+                state.empty();
+                self.is_short = true;
             }
-            self.room -= state.members.len();
+            self.stored += state.members.len();
         }
+    }
+
+    /// Shares out what there is: sets beyond it are emptied, those there is room for again are filled. Nothing is done where all
+    /// fits.
+    pub(super) fn balance(&mut self, everybody: Everybody<'_>) {
+        let limits = self.limits;
+        let fits = self.questions <= limits.questions && self.wanted <= limits.members && self.ranges <= limits.ranges;
+        if fits && !self.is_short {
+            return;
+        }
+        self.share(Shortage::Questions, everybody);
+        self.share(Shortage::Members, everybody);
+        self.share(Shortage::Ranges, everybody);
+        self.is_short = self.states.values().any(|state| state.over.is_some());
+    }
+
+    /// Shares out one thing among the sets that take any of it.
+    fn share(&mut self, shortage: Shortage, everybody: Everybody<'_>) {
+        let takes = |state: &State| match shortage {
+            Shortage::Questions => state.key.follows(),
+            Shortage::Members => state.is_followed,
+            _ => !state.key.follows() && !matches!(state.key, SetKey::Known(_)),
+        };
+        let room = self.limits.of(shortage);
+        let claims = self.states.iter().filter(|(_, state)| takes(state));
+        let claims = claims.map(|(id, state)| Claim {
+            id: *id,
+            cost: match shortage {
+                Shortage::Members => state.wanted,
+                _ => state.key.cost(),
+            },
+            has: state.over != Some(shortage),
+            users: &state.users,
+        });
+        let served = served(room, &claims.collect::<Vec<_>>());
+        let all = self.states.iter().filter(|(_, state)| takes(state));
+        let (have, have_not): (Vec<SetId>, Vec<SetId>) = all.map(|(id, _)| *id).partition(|id| served.contains(id));
+        // First what goes: there is room then for what comes.
+        for id in have_not {
+            self.cut(id, shortage);
+        }
+        for id in have {
+            self.serve(id, shortage, everybody);
+        }
+    }
+
+    fn cut(&mut self, id: SetId, shortage: Shortage) {
+        let Some(mut state) = self.states.remove(&id) else {
+            return;
+        };
+        self.discount(&state);
+        state.empty();
+        if shortage == Shortage::Questions {
+            (state.is_followed, state.wanted) = (false, 0);
+        }
+        self.wanted += state.wanted;
+        if state.over != Some(shortage) {
+            state.over = Some(shortage);
+            self.over.insert(id);
+        }
+        self.states.insert(id, state);
+    }
+
+    fn serve(&mut self, id: SetId, shortage: Shortage, everybody: Everybody<'_>) {
+        let Some(mut state) = self.states.remove(&id) else {
+            return;
+        };
+        if state.over == Some(shortage) {
+            state.over = None;
+        }
+        let is_there = match shortage {
+            Shortage::Questions => state.is_followed,
+            _ => state.is_filled,
+        };
+        if !is_there && state.key.follows() {
+            self.discount(&state);
+            self.fill(&mut state, everybody);
+        } else if !is_there {
+            state.is_filled = true;
+        }
+        self.states.insert(id, state);
     }
 
     /// Puts an address of this node's pods into the set of them, or takes it out.
@@ -315,24 +296,18 @@ impl Sets {
     }
 
     /// What the kernel has not heard of: new sets, other members, sets that are gone.
-    pub(super) fn take_news(&mut self) -> (Vec<NewSet>, Vec<Revision>, Vec<SetId>) {
-        let mut new = Vec::new();
-        let mut revisions = Vec::new();
+    pub(super) fn take_news(&mut self) -> News {
+        let mut news = News::default();
         for (id, state) in &mut self.states {
             if state.is_new {
-                new.push(state.as_new(*id));
-            } else if !state.pending.is_empty() {
-                let pending = std::mem::take(&mut state.pending);
-                let (added, removed): (Vec<_>, Vec<_>) = pending.into_iter().partition(|(_, is_in)| *is_in);
-                let members = |list: Vec<(Member, bool)>| list.into_iter().map(|(member, _)| member).collect();
-                revisions.push(Revision {
-                    id: *id,
-                    added: members(added),
-                    removed: members(removed),
-                });
+                news.new.push(state.as_new(*id));
+            } else {
+                news.revisions.extend(state.take_revision(*id));
+                news.refills.extend(state.take_refill(*id));
             }
         }
-        (new, revisions, std::mem::take(&mut self.gone))
+        news.gone = std::mem::take(&mut self.gone);
+        news
     }
 
     /// Everything, for a kernel that knows nothing.

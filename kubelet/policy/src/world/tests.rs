@@ -3,6 +3,7 @@
 mod cases;
 mod direct;
 mod random;
+mod room;
 mod table;
 
 use std::net::IpAddr;
@@ -238,51 +239,6 @@ fn of_two_pods_of_one_address_the_one_told_last_has_it() {
                 .any(|revision| revision.id == SetId::Known(true))
         );
     }
-}
-
-#[test]
-fn peers_there_is_no_room_for_are_let_through_by_nobody() {
-    let mut table = Table::default();
-    let mut world = World::new();
-    world.sets.limit(2);
-    for (name, addr) in [("near", "10.0.0.2"), ("far", "10.0.1.2")] {
-        put_pod(&mut world, &pod("d", name, NODE, json!({"app": "client"}), &[addr]));
-    }
-    put_pod(&mut world, &pod("d", "web", NODE, json!({"app": "web"}), &["10.0.0.1"]));
-    put_policy(&mut world, &policy("d", "p", clients()));
-    table.apply(&world.take_change());
-    assert!(table.passes(tcp("10.0.1.2", "10.0.0.1", 80)) && world.take_overfull().is_empty());
-    // One goes, another comes: there is room.
-    world.set_pod(PodId::of(&pod("d", "far", NODE, json!({}), &[])), None);
-    put_pod(
-        &mut world,
-        &pod("d", "other", "n2", json!({"app": "client"}), &["10.0.1.3"]),
-    );
-    table.apply(&world.take_change());
-    assert!(table.passes(tcp("10.0.1.3", "10.0.0.1", 80)) && world.take_overfull().is_empty());
-    put_pod(
-        &mut world,
-        &pod("d", "more", "n2", json!({"app": "client"}), &["10.0.1.4"]),
-    );
-    table.apply(&world.take_change());
-    for client in ["10.0.0.2", "10.0.1.3", "10.0.1.4"] {
-        assert!(!table.passes(tcp(client, "10.0.0.1", 80)), "{client}");
-    }
-    assert_eq!(world.take_overfull(), [Key::new("d", "p")]);
-    assert!(world.take_overfull().is_empty(), "it is told once");
-    // As one made anew, it is as much too much; with fewer peers there is room again.
-    world.set_policy(Key::new("d", "p"), None);
-    table.apply(&world.take_change());
-    put_policy(&mut world, &policy("d", "p", clients()));
-    table.apply(&world.take_change());
-    assert!(!table.passes(tcp("10.0.0.2", "10.0.0.1", 80)));
-    assert_eq!(world.take_overfull(), [Key::new("d", "p")]);
-    world.set_pod(PodId::of(&pod("d", "more", "n2", json!({}), &[])), None);
-    world.set_policy(Key::new("d", "p"), None);
-    table.apply(&world.take_change());
-    put_policy(&mut world, &policy("d", "p", clients()));
-    table.apply(&world.take_change());
-    assert!(table.passes(tcp("10.0.0.2", "10.0.0.1", 80)) && world.take_overfull().is_empty());
 }
 
 #[test]

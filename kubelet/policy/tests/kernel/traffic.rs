@@ -1,6 +1,7 @@
 use std::net::{IpAddr, SocketAddrV6};
 
 use fixture::{Bridging, Node, PATIENCE, arrives, is_stuck, nothing_comes, passes};
+use policy::change::{Change, Content, Refill};
 use serde_json::{Value, json};
 
 use super::fixture;
@@ -326,5 +327,58 @@ fn the_kernel_bears_as_many_ranges_as_a_rule_may_have() {
     for addr in node.pods[1].addresses() {
         let listener = node.pods[1].listen(addr, 80);
         node.pods[0].reaches(&listener);
+    }
+}
+
+#[test]
+fn sets_that_stay_are_emptied_and_filled_again() {
+    let mut node = Node::new(Bridging::Shown, &["a", "b"]);
+    // So many that they are in sets; each pod's address is in one of them.
+    let v4 = ["10.0.0.0/8", "128.0.0.0/2", "32.0.0.0/5", "200.0.0.0/8"];
+    let v6 = ["::/4", "8000::/3", "fc00::/7", "4000::/4"];
+    let blocks: Vec<Value> = v4
+        .iter()
+        .chain(&v6)
+        .map(|cidr| json!({"ipBlock": {"cidr": cidr}}))
+        .collect();
+    let addresses = node.pods[1].addresses();
+    for ports in [
+        json!([{"port": 80}, {"port": 90}]),
+        json!([{"port": 70, "endPort": 80}, {"port": 90}]),
+    ] {
+        let rule = json!({"from": blocks, "ports": ports});
+        node.policy("p", Some(json!({"podSelector": of("b"), "ingress": [rule]})));
+        for is_of_kind in [
+            |content: &Content| matches!(content, Content::Ranges(_)),
+            |content: &Content| matches!(content, Content::Ports(_)),
+        ] {
+            let sets = node
+                .world
+                .whole()
+                .new_sets
+                .into_iter()
+                .filter(|set| is_of_kind(&set.content));
+            let sets: Vec<_> = sets.collect();
+            assert!(!sets.is_empty());
+            for is_in in [false, true] {
+                let refills = sets.iter().map(|set| Refill {
+                    id: set.id,
+                    content: set.content.clone(),
+                    is_in,
+                });
+                let change = Change {
+                    refills: refills.collect(),
+                    ..Change::default()
+                };
+                node.kernel.apply(&change).unwrap();
+                for addr in addresses {
+                    let listener = node.pods[1].listen(addr, 80);
+                    match is_in {
+                        true => drop(node.pods[0].reaches(&listener)),
+                        false => node.pods[0].misses(&listener),
+                    }
+                }
+            }
+        }
     }
 }

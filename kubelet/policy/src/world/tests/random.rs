@@ -15,6 +15,7 @@ use super::table::{Packet, Table};
 use super::{NODE, put_pod, put_policy, read};
 use crate::facts::PodId;
 use crate::world::World;
+use crate::world::shares::{LIMITS, Limits};
 
 const NAMESPACES: [&str; 3] = ["x", "y", "z"];
 const PODS: u8 = 7;
@@ -201,6 +202,15 @@ fn take(cluster: &mut Cluster, world: &mut World, step: &Step) {
     }
 }
 
+fn limits() -> impl Strategy<Value = Limits> {
+    (0usize..12, 0usize..40, 0usize..40, 0usize..12).prop_map(|(members, questions, ranges, rules)| Limits {
+        members,
+        questions,
+        ranges,
+        rules,
+    })
+}
+
 /// Every connection there could be: of the pods, and of a stranger of each family.
 fn packets() -> impl Iterator<Item = Packet> {
     let of = |v4: bool| -> Vec<IpAddr> {
@@ -248,5 +258,57 @@ proptest! {
         anew.apply(&world.whole());
         prop_assert_eq!(anew.by_meaning(), table.by_meaning());
         prop_assert!(world.take_change().is_empty());
+    }
+
+    #[test]
+    fn who_asks_for_no_more_than_an_equal_part_has_all_of_it(steps in prop::collection::vec(step(), 1..40)) {
+        let tell = |limits: Limits, is_told: &dyn Fn(&NetworkPolicy) -> bool| {
+            let (mut world, mut table) = (World::new(), Table::default());
+            world.limit(limits);
+            for step in &steps {
+                if !matches!(step, Step::Policy(policy) if !is_told(policy)) {
+                    take(&mut Cluster::default(), &mut world, step);
+                }
+            }
+            table.apply(&world.take_change());
+            (world, table)
+        };
+        for own in NAMESPACES {
+            let (world, alone) = tell(LIMITS, &|policy| policy.namespace().as_deref() == Some(own));
+            let asked_for = world.sets.asked_for();
+            let equal = |asked_for: usize| NAMESPACES.len() * asked_for;
+            let limits = Limits {
+                members: equal(asked_for.members),
+                questions: equal(asked_for.questions),
+                ranges: equal(asked_for.ranges),
+                rules: LIMITS.rules,
+            };
+            let (_, among_others) = tell(limits, &|_| true);
+            let among_others = among_others.by_meaning();
+            for (place, rules) in alone.by_meaning() {
+                prop_assert_eq!(among_others.get(&place), Some(&rules), "{}: {:?} of {:?}", own, place, limits);
+            }
+        }
+    }
+
+    #[test]
+    fn with_little_room_it_is_less_and_with_more_it_is_the_specification_again(
+        steps in prop::collection::vec(step(), 1..40), at_once in 1usize..5, limits in limits()
+    ) {
+        let (mut cluster, mut world, mut table) = (Cluster::default(), World::new(), Table::default());
+        world.limit(limits);
+        for turn in steps.chunks(at_once) {
+            turn.iter().for_each(|step| take(&mut cluster, &mut world, step));
+            table.apply(&world.take_change());
+            for packet in packets().filter(|packet| table.passes(*packet)) {
+                prop_assert!(cluster.allows(packet, NODE), "{:?} after {:?}", packet, turn);
+            }
+        }
+        world.limit(LIMITS);
+        table.apply(&world.take_change());
+        for packet in packets() {
+            let (is, ought) = (table.passes(packet), cluster.allows(packet, NODE));
+            prop_assert_eq!(is, ought, "{:?}", packet);
+        }
     }
 }

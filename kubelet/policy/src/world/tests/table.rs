@@ -47,6 +47,20 @@ impl Table {
             }
             members.sort();
         }
+        for refill in &change.refills {
+            let held = self.sets.get_mut(&refill.id).expect("a set is there");
+            let empty = match refill.content {
+                Content::Members(_) => panic!("a set of members is revised"),
+                Content::Ranges(_) => Content::Ranges(Vec::new()),
+                Content::Ports(_) => Content::Ports(Vec::new()),
+            };
+            let (old, new) = match refill.is_in {
+                true => (empty, refill.content.clone()),
+                false => (refill.content.clone(), empty),
+            };
+            assert_eq!(*held, old, "what is there is added, or what is not is deleted");
+            *held = new;
+        }
         for dispatch in &change.dispatches {
             let place = (dispatch.direction, dispatch.addr);
             assert_eq!(self.maps.get(&place).copied(), dispatch.old);
