@@ -212,7 +212,8 @@ impl Server {
         let (client, server) = self.settings.certificates.seconds_left(self.parts.clock.now());
         self.parts.metrics.node.certificates(client, server);
         let text = self.parts.metrics.text(&self.parts.pods);
-        text + &counted::features(self.settings.gates) + &process.unwrap_or_default()
+        let logs = metrics::logs(&self.parts.stats.logs.of(&self.parts).await);
+        text + &counted::features(self.settings.gates) + &process.unwrap_or_default() + &logs
     }
 
     async fn route(&self, path: &RequestPath, request: Request<Incoming>) -> Answer {

@@ -2,13 +2,14 @@
 //!
 //! Owns the looks and what is remembered between them (two samples of CPU time for rates, the sizes of pods' files). Polls nothing and
 //! keeps no history. [`numbers`] are values, [`v1`] and [`v2`] make them of the kernel's text, [`rate`], [`leaf`] and [`container`] decide; [`reading`],
-//! [`node`], [`process`] and [`files`] are the edge, [`sampler`] joins them. Which names the numbers are told under is
+//! [`node`], [`process`], [`logs`] and [`files`] are the edge, [`sampler`] joins them. Which names the numbers are told under is
 //! [`crate::server`]'s.
 
 pub mod container;
 pub mod diskstats;
 pub mod files;
 mod leaf;
+pub mod logs;
 pub mod node;
 pub mod numbers;
 mod process;

@@ -33,7 +33,12 @@ fn built(page: &'static str) -> impl Iterator<Item = [&'static str; 7]> {
     });
     let apart = |name: &str| {
         let starts = ["process_", "coredns_", "skiff_dns_"];
-        starts.iter().any(|start| name.starts_with(start)) || name == "kubernetes_feature_enabled"
+        starts.iter().any(|start| name.starts_with(start))
+            || [
+                "kubernetes_feature_enabled",
+                "kubelet_container_log_filesystem_used_bytes",
+            ]
+            .contains(&name)
     };
     rows.filter(move |row| row[0] == page && matches!(row[6], "always" | "busy" | "once") && !apart(row[1]))
 }

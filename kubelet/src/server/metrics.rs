@@ -1,10 +1,12 @@
-//! `/metrics/resource`: what the node, pods and containers use, with the time of each sample.
+//! `/metrics/resource`: what the node, pods and containers use, with the time of each sample; and what `/metrics` has of single
+//! containers.
 
 use super::Server;
 use super::summary::told_where_needed;
 use crate::runtime::ContainerUsage;
 use crate::stats::Depth;
 use crate::stats::container::{running, sum};
+use crate::stats::logs::LogUse;
 use crate::stats::numbers::Numbers;
 use crate::stats::sampler::{Look, PodLook};
 use std::fmt::Write;
@@ -132,6 +134,22 @@ fn page(look: &Look, told: &Option<Vec<ContainerUsage>>) -> String {
     out
 }
 
+/// Prometheus text of what containers' logs take, as `/metrics` has it.
+pub(super) fn logs(uses: &[LogUse]) -> String {
+    let mut family = Family::alpha(
+        "kubelet_container_log_filesystem_used_bytes",
+        "Bytes used by the container's logs on the filesystem.",
+    );
+    for log in uses {
+        let [container, namespace, pod, uid] = [&log.container, &log.namespace, &log.pod, &log.uid].map(|it| label(it));
+        let of = format!("container={container},namespace={namespace},pod={pod},uid={uid}");
+        let _ = writeln!(family.lines, "{}{{{of}}} {}", family.name, log.bytes);
+    }
+    let mut out = String::new();
+    family.write(&mut out);
+    out
+}
+
 /// `namespace="shop",pod="web"`.
 fn of_pod(pod: &PodLook) -> String {
     let meta = &pod.snapshot.pod.metadata;
@@ -210,6 +228,24 @@ fn pods(look: &Look, told: &Option<Vec<ContainerUsage>>) -> [Family; 3] {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn logs_are_told_by_container_and_nothing_without_any() {
+        let log = LogUse {
+            uid: "u-1".into(),
+            namespace: "shop".into(),
+            pod: "web".into(),
+            container: "c".into(),
+            bytes: 4096,
+        };
+        assert_eq!(
+            logs(&[log]),
+            "# HELP kubelet_container_log_filesystem_used_bytes [ALPHA] Bytes used by the container's logs on the filesystem.\n\
+             # TYPE kubelet_container_log_filesystem_used_bytes gauge\n\
+             kubelet_container_log_filesystem_used_bytes{container=\"c\",namespace=\"shop\",pod=\"web\",uid=\"u-1\"} 4096\n"
+        );
+        assert_eq!(logs(&[]), "");
+    }
 
     #[test]
     fn labels_have_the_three_escapes_of_the_format_and_no_others() {

@@ -2,6 +2,7 @@
 
 use super::diskstats::{self, DiskIo};
 use super::files::Files;
+use super::logs::Logs;
 use super::node::{self, Node};
 use super::numbers::Numbers;
 use super::rate::{Rates, Sample};
@@ -138,6 +139,8 @@ pub struct Sampler {
     rates: Mutex<Rates>,
     /// What pods have on disk.
     pub files: Files,
+    /// What of it are containers' logs, for who asks for nothing else.
+    pub logs: Logs,
 }
 
 impl Sampler {
@@ -163,6 +166,7 @@ impl Sampler {
             disks: Shared::default(),
             rates: Mutex::default(),
             files: Files::default(),
+            logs: Logs::default(),
         }
     }
 
