@@ -327,7 +327,7 @@ async fn parts_of_the_node_are_held_once_there_is_room() {
         ("79".into(), (1 << 30).to_string(), "1000".into())
     );
     assert_eq!(cgroups.memory_limit(), Some(1 << 30));
-    assert_eq!(cgroups.limit_events(), Some(top.join("memory.events")));
+    assert_eq!(cgroups.limit_events(), Some(top.join("memory.events.local")));
 }
 
 #[tokio::test]

@@ -8,14 +8,15 @@ use k8s_openapi::api::core::v1::Pod;
 use std::path::PathBuf;
 
 impl Cgroups {
-    /// The file by which the kernel tells that pods together are at the limit of their memory (`memory.events`, cgroup-v2.rst); nothing
-    /// where they are held to none, or the trees are cgroup v1's.
+    /// The file by which the kernel tells that pods together are at the limit of their memory (`memory.events.local`,
+    /// cgroup-v2.rst; without `.local` each container at a limit of its own would be told, too); nothing where they are held to none, or
+    /// the trees are cgroup v1's.
     pub fn limit_events(&self) -> Option<PathBuf> {
         self.memory_limit()?;
         let tree = self.inner.hierarchy.as_ref().filter(|tree| tree.is_unified())?;
         let kubepods = self.inner.settings.naming.kubepods();
         let below = tree.tree_of("memory")?.join(kubepods.trim_start_matches('/'));
-        Some(below.join("memory.events"))
+        Some(below.join("memory.events.local"))
     }
 
     /// CPU time and memory of a pod, or of all pods for `None`; `None` inside where the kernel says nothing.

@@ -27,6 +27,8 @@ const CALL: Duration = Duration::from_secs(45);
 const STREAM_AGAIN: Duration = Duration::from_secs(5);
 /// How often it doubles.
 const DOUBLINGS: u32 = 4;
+/// How far apart a driver's reports of health are taken, as lists of device plugins are: each may be told in the status of many pods.
+const REPORTS_APART: Duration = Duration::from_secs(1);
 /// The largest answer that is read, bytes.
 const ANSWER_BYTES_MAX: usize = 4 * 1024 * 1024;
 
@@ -186,16 +188,22 @@ impl Driver {
 
     /// Takes reports until the stream ends.
     async fn take_all(&self, mut stream: Streaming<Bytes>, board: &HealthBoard) -> Option<Status> {
+        let mut next = Instant::now();
         loop {
             let expiry = board.until_expiry(&self.name);
+            let told = async {
+                tokio::time::sleep_until(next).await;
+                stream.message().await
+            };
             let told = tokio::select! {
                 biased;
-                told = stream.message() => told,
+                told = told => told,
                 () = wake::after(expiry) => {
                     board.expire(&self.name);
                     continue;
                 }
             };
+            next = Instant::now() + REPORTS_APART;
             match told {
                 Ok(Some(told)) => match decoded::<NodeWatchResourcesResponse>(told) {
                     Ok(told) => board.take(&self.name, told.devices.into_iter().map(report).collect()),

@@ -33,7 +33,7 @@ const PERIOD: Duration = Duration::from_secs(10);
 /// How long is waited for the cleanup of a pod that was ended, and how often it is looked at meanwhile.
 const CLEANUP_MAX: Duration = Duration::from_secs(30);
 const CLEANUP_LOOK: Duration = Duration::from_secs(1);
-/// When what is left of a pod that goes for memory is killed without the runtime, which may wait for memory itself: as soon as a stop has
+/// When what is left of a pod that goes for memory or processes is killed without the runtime, which may lack them itself: as soon as a stop has
 /// its least grace ([`crate::pod::grace::STOP_SECONDS_MIN`]). The kernel does not wait longer.
 const FORCE: Duration = Duration::from_secs(2);
 /// How long is waited until it takes no more memory: the kernel may look first for what it could give back.
@@ -137,8 +137,9 @@ impl Guard {
                 pause = pause.max(pressure::LOOK_MIN_TOLD);
             }
             let next = Instant::now() + pause;
-            // However often the kernel gives notice.
-            tokio::time::sleep_until((Instant::now() + LOOK_MIN).min(until)).await;
+            // However often the kernel gives notice: what reads files fills a limit all the time, and is short of nothing.
+            let heeded = Instant::now() + pause.clamp(LOOK_MIN, pressure::LOOK_MIN_TOLD);
+            tokio::time::sleep_until(heeded.min(until)).await;
             tokio::select! {
                 biased;
                 () = tokio::time::sleep_until(next.min(until)) => {}
@@ -339,7 +340,7 @@ impl Guard {
             uid,
             until: now + CLEANUP_MAX,
             hurried,
-            force: (hurried && starved == Starved::Memory).then(|| now + FORCE),
+            force: (hurried && is_forced(starved)).then(|| now + FORCE),
         });
     }
 
@@ -432,6 +433,11 @@ fn paired(pods: &[Arc<PodSnapshot>], uses: Vec<Option<PodUse>>) -> Vec<Candidate
             used,
         })
         .collect()
+}
+
+/// Whether a pod that goes for this may be in the way of its own end: whoever ends it needs memory, and processes, too.
+fn is_forced(starved: Starved) -> bool {
+    matches!(starved, Starved::Memory | Starved::Pids)
 }
 
 /// Whether dead containers and unused images are on the file system that runs short.

@@ -1,5 +1,5 @@
 //! The kernel's notices that memory runs short: work stalls for want of it (PSI, `/proc/pressure/memory`), or pods together are at their
-//! limit (`memory.events`). Where the kernel has none, memory is only looked at; so it is anyway, and a notice makes it sooner.
+//! limit (`memory.events.local`). Where the kernel has none, memory is only looked at; so it is anyway, and a notice makes it sooner.
 //!
 //! What a notice says is never read: that there was one is all.
 
@@ -48,6 +48,7 @@ impl Notices {
         tokio::select! {
             biased;
             () = told(self.limit.as_ref()) => {
+                tracing::debug!("the kernel tells that pods together are at their limit of memory");
                 if let Some(limit) = &self.limit {
                     arm(limit.get_ref());
                 }
@@ -127,7 +128,7 @@ mod tests {
             proc: dir.path().to_owned(),
             ..Roots::default()
         };
-        let notices = Notices::open(&roots, Some(&dir.path().join("memory.events")));
+        let notices = Notices::open(&roots, Some(&dir.path().join("memory.events.local")));
         assert!(!notices.are_told());
         let told = tokio::time::timeout(Duration::ZERO, notices.next()).await;
         assert!(told.is_err(), "nobody tells");

@@ -13,7 +13,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// How long whoever asks waits for the file system; what it has not told by then is absent.
+/// How long is counted; what is not counted by then is absent.
+const COUNT: Duration = Duration::from_secs(1);
+/// How long whoever asks waits for a file system that hangs.
 const DEADLINE: Duration = Duration::from_secs(2);
 
 /// The logs of one container, rotated ones included.
@@ -60,7 +62,16 @@ impl Logs {
             .collect();
         let end = End::default();
         let told = end.0.clone();
-        let counted = self.work.run("logs", move || count(places, &told)).await;
+        let counting = self.work.run("logs", move || count(places, &told));
+        tokio::pin!(counting);
+        let counted = tokio::select! {
+            biased;
+            counted = &mut counting => counted,
+            () = tokio::time::sleep(COUNT) => {
+                drop(end);
+                counting.await
+            }
+        };
         counted.unwrap_or_else(|error| {
             tracing::warn!(%error, "what containers' logs take cannot be counted");
             Vec::new()

@@ -439,6 +439,22 @@ async fn a_pod_that_goes_for_memory_is_killed_past_a_runtime_that_does_not_end_i
 }
 
 #[tokio::test]
+async fn so_is_one_that_goes_for_processes_without_which_no_runtime_ends_anything() {
+    let dir = tempfile::tempdir().expect("temp dir");
+    let (mut guard, uid, kill) = short_of_memory(dir.path());
+    guard.rules.thresholds = vec![of(Signal::PidAvailable, "100")];
+    std::fs::write(kill.with_file_name("pids.current"), "350").expect("written");
+    std::fs::create_dir_all(dir.path().join("sys/kernel")).expect("made");
+    std::fs::write(dir.path().join("sys/kernel/pid_max"), "500").expect("written");
+    std::fs::write(dir.path().join("loadavg"), "0.00 0.01 0.05 1/450 4567\n").expect("written");
+    guard.turn().await;
+    assert!(guard.killer.has(&uid));
+    after(FORCE).await;
+    guard.turn().await;
+    assert_eq!(std::fs::read_to_string(&kill).expect("there"), "1");
+}
+
+#[tokio::test]
 async fn nobody_kills_what_the_runtime_has_ended() {
     let dir = tempfile::tempdir().expect("temp dir");
     let (mut guard, uid, kill) = short_of_memory(dir.path());
