@@ -267,3 +267,56 @@ fn rules_are_shared_by_namespace() {
     assert_eq!(both.turn(), []);
     assert!(both.passes("10.0.0.9", &second) && both.is_as_if_told_anew());
 }
+
+#[test]
+fn of_very_many_sets_without_room_every_policy_that_may_be_meant_is_told() {
+    // A set costs six; those of the other namespace go on the part of who wants least, and one of this one's has room beside.
+    let policies = |cut: usize| {
+        let mut both = Both::new(Limits {
+            questions: 6 * 4,
+            ..LIMITS
+        });
+        put_web(&mut both.world, "v", 1, from(&["x"]));
+        put_web(&mut both.world, "a", 1, from(&["kept"]));
+        assert_eq!(both.turn(), []);
+        put_web(
+            &mut both.world,
+            "a",
+            2,
+            json!([{"from": [{"ipBlock": {"cidr": "10.9.0.0/16"}}]}]),
+        );
+        let rules = (0..cut).map(|at| from(&[&format!("x{at}")])[0].clone()).collect();
+        put_web(&mut both.world, "a", 3, rules);
+        let told = both.turn();
+        assert!(both.turn().is_empty(), "once");
+        told
+    };
+    let of = |name: &str| (format!("a/{name}"), Shortage::Questions);
+    // Two of these have room.
+    assert_eq!(policies(66), [of("p3")]);
+    assert_eq!(policies(67), [of("p1"), of("p3")]);
+}
+
+#[test]
+fn of_very_many_sets_of_ports_without_room_every_policy_that_may_be_meant_is_told() {
+    let blocks = |count: usize| -> Value {
+        let block = |at: usize| json!({"ipBlock": {"cidr": format!("10.{}.0.0/16", 2 * at)}});
+        json!([{"from": (0..count).map(block).collect::<Vec<_>>()}])
+    };
+    // A set of one port costs five, of three blocks seven.
+    let policies = |cut: usize| {
+        let mut both = Both::new(Limits { ranges: 40, ..LIMITS });
+        put_web(&mut both.world, "v", 1, json!([{"ports": [{"port": 80}]}]));
+        put_web(&mut both.world, "a", 1, blocks(3));
+        assert_eq!(both.turn(), []);
+        put_web(&mut both.world, "a", 2, blocks(2));
+        put_client(&mut both.world, "a", 1, "x");
+        put_web(&mut both.world, "a", 3, json!([{"from": [{"podSelector": {}}]}]));
+        let rules = (0..cut).map(|at| json!({"ports": [{"port": 1000 + at}]})).collect();
+        put_web(&mut both.world, "a", 4, rules);
+        both.turn()
+    };
+    let of = |name: &str| (format!("a/{name}"), Shortage::Ranges);
+    assert_eq!(policies(60), [of("p4")]);
+    assert_eq!(policies(80), [of("p1"), of("p4")]);
+}
