@@ -320,3 +320,49 @@ fn of_very_many_sets_of_ports_without_room_every_policy_that_may_be_meant_is_tol
     assert_eq!(policies(60), [of("p4")]);
     assert_eq!(policies(80), [of("p1"), of("p4")]);
 }
+
+#[test]
+fn pods_that_differ_in_ports_nobody_asks_for_take_rules_once() {
+    let mut both = Both::new(Limits { rules: 5, ..LIMITS });
+    let rule = |at: usize, port: Value| json!({"from": [{"ipBlock": {"cidr": format!("10.{at}.0.0/16")}}], "ports": [{"port": port}]});
+    let ingress = [rule(1, json!(80)), rule(2, json!("web")), rule(3, json!(81))];
+    put_policy(
+        &mut both.world,
+        &policy("a", "p", json!({"podSelector": {}, "ingress": ingress})),
+    );
+    let put = |both: &mut Both, number: usize, ports: &[(&str, u16)]| {
+        let address = addr_of("a", number);
+        let mut pod = pod("a", &format!("web{number}"), NODE, json!({}), &[&address]);
+        let ports = ports
+            .iter()
+            .map(|(name, port)| json!({"name": name, "containerPort": port}));
+        let containers = json!([{"name": "c", "ports": ports.collect::<Vec<_>>()}]);
+        pod.spec.as_mut().unwrap().containers = read(containers);
+        put_pod(&mut both.world, &pod);
+        address
+    };
+    let alike = [
+        put(&mut both, 1, &[("web", 8080)]),
+        put(&mut both, 2, &[("web", 8080), ("metrics", 9090)]),
+        put(&mut both, 3, &[("metrics", 9091), ("web", 8080)]),
+    ];
+    assert_eq!(both.turn(), []);
+    let passes = |both: &Both, to: &str, port: u16| both.table.passes(tcp("10.2.0.9", to, port));
+    for address in &alike {
+        assert!(both.passes("10.1.0.9", address), "{address}");
+        assert!(
+            passes(&both, address, 8080) && !passes(&both, address, 9090),
+            "{address}"
+        );
+    }
+    // What is asked for makes a difference.
+    let other = put(&mut both, 4, &[("web", 8081)]);
+    assert_eq!(both.turn(), [("a/p".to_owned(), Shortage::Rules)]);
+    assert!(alike.iter().all(|address| passes(&both, address, 8080)));
+    assert!(!passes(&both, &other, 8080) && !passes(&both, &other, 8081));
+    both.world.limit(LIMITS);
+    put(&mut both, 4, &[("web", 8081), ("metrics", 9090)]);
+    assert_eq!(both.turn(), []);
+    assert!(!passes(&both, &other, 8080) && passes(&both, &other, 8081));
+    assert!(both.is_as_if_told_anew());
+}
