@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::change::{Member, SetKind};
 use crate::facts::Facts;
-use crate::range::{PortRange, Ranges};
+use crate::range::{PortRange, Ranges, SplitPorts};
 use crate::selector::Labels;
 use crate::spec::{Peers, Rule, Selection};
 
@@ -67,8 +67,8 @@ impl SetKey {
         }
     }
 
-    /// Whether a rule, whose ports [`split_ports`](crate::range::split_ports) has sorted, looks into it.
-    pub(in crate::world) fn is_of(&self, rule: &Rule, ports: Option<&(Vec<PortRange>, Vec<(u8, String)>)>) -> bool {
+    /// Whether a rule looks into it; its ports count for sets of ports alone.
+    pub(in crate::world) fn is_of(&self, rule: &Rule, ports: Option<&SplitPorts>) -> bool {
         match self {
             Self::Pods(selections, _) => rule.peers.as_ref().is_some_and(|peers| peers.selections == *selections),
             Self::Places(peers, ..) => rule.peers == *peers && rule.ports.is_some(),
