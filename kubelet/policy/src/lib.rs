@@ -9,7 +9,7 @@
 //! | [`kernel`] | the table's bytes, and this node's kernel |
 //! | [`gate`] | a pod's addresses before its containers start |
 //! | [`last`] | what was known last, for a start without an API server |
-//! | `strain` | whether the kernel is given less than there is, as it refuses |
+//! | `strain` | whether the kernel is given less than there is, as it has no room |
 //! | [`run`] | the one loop |
 //! | [`run_by_the_last`] | what holds until the cluster can be read |
 //! | [`settings`] | what the node decides, and what is told of failures |
@@ -56,7 +56,7 @@
 //!   of addresses and ports, rules of the kernel's ([`world::Shortage`]). Where that does not do for all, it is shared out by the
 //!   policies' namespaces: those with no more than an equal part have all they ask for, the biggest users' newest sets are
 //!   empty (and some of their pods without any rule that lets something through), which is told as a flaw, until there is
-//!   room again. A kernel that refuses all of it again and again is given half, for some minutes: not nothing.
+//!   room again. A kernel that has no room for it again and again is given half, for some minutes: not nothing.
 //! - **An address that is used again** while the API server still shows its old pod: see [`gate`].
 //!
 //! Sources are believed: a pod that sends with another pod's address is not found out here (the bridge plugin's

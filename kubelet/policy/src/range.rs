@@ -104,8 +104,11 @@ impl Ranges {
 /// Ports of a protocol: protocol number, first and last port.
 pub type PortRange = (u8, u16, u16);
 
-/// The numeric ports among these, merged, and the names with their protocols.
-pub fn split_ports(ports: &[Port]) -> (Vec<PortRange>, Vec<(u8, String)>) {
+/// Numeric ports, merged, and names with their protocols.
+pub type SplitPorts = (Vec<PortRange>, Vec<(u8, String)>);
+
+/// The numeric ports among these, and the names.
+pub fn split_ports(ports: &[Port]) -> SplitPorts {
     let mut numbers = Vec::new();
     let mut names = Vec::new();
     for port in ports {

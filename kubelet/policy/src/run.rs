@@ -292,12 +292,11 @@ impl Loop {
             self.keep().await;
         }
         let outcome = self.tell_kernel().await;
+        // Where it has no room, who has most has less then, rather than nobody anything new.
+        self.strain.after(&outcome, Instant::now(), &mut self.world);
         self.wake_at = match &outcome {
             Ok(()) => {
                 self.backoff.reset();
-                if self.strain.take(Instant::now()) {
-                    self.world.loosen();
-                }
                 if !is_active {
                     self.keep().await;
                 }
@@ -308,10 +307,6 @@ impl Loop {
             }
             Err(error) => {
                 self.is_told = false;
-                // It may be that it has no room: then who has most has less, rather than nobody anything new.
-                if self.strain.refuse(Instant::now()) {
-                    self.world.tighten();
-                }
                 let text = describe(error);
                 tracing::warn!(
                     error = text,

@@ -7,6 +7,7 @@
 mod chains;
 mod concern;
 mod maker;
+mod over;
 mod sets;
 mod settle;
 mod shares;
@@ -324,35 +325,6 @@ impl World {
             gone_chains,
             gone_sets: sets.gone,
         }
-    }
-
-    /// Policies there is no room for in what their namespace has of this node, and of what there is too little; each once.
-    pub fn take_overfull(&mut self) -> BTreeSet<Overfull> {
-        let (sets, pods) = (self.sets.take_over(), std::mem::take(&mut self.untold_cut));
-        let limits = self.limits;
-        let overfull = |key: &Key, shortage| Overfull {
-            policy: key.clone(),
-            shortage,
-            limit: limits.of(shortage),
-        };
-        let mut found = BTreeSet::new();
-        for over in sets {
-            let is_over = |policy: &Policy| {
-                let mut rules = policy.ingress.iter().chain(&policy.egress).flatten();
-                rules.any(|rule| over.key.is_of(rule))
-            };
-            for namespace in &over.namespaces {
-                let policies = concern::all_of(&self.policies, namespace).filter(|(_, policy)| is_over(policy));
-                found.extend(policies.map(|(key, _)| overfull(key, over.shortage)));
-            }
-        }
-        for (id, direction) in pods {
-            let Some(entry) = self.pods.get(&id) else { continue };
-            let is_about = |policy: &Policy| policy.rules(direction).is_some() && policy.concerns(&entry.facts.labels);
-            let policies = concern::all_of(&self.policies, &id.key.namespace).filter(|(_, policy)| is_about(policy));
-            found.extend(policies.map(|(key, _)| overfull(key, Shortage::Rules)));
-        }
-        found
     }
 
     /// Everything, for a kernel that holds nothing of it.

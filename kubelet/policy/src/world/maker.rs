@@ -6,7 +6,7 @@ use super::Everybody;
 use super::sets::{SetKey, Sets};
 use crate::change::{Allow, SetId};
 use crate::facts::Facts;
-use crate::range::{PortRange, Range, merge_ports, split_ports};
+use crate::range::{PortRange, Range, Ranges, merge_ports, split_ports};
 use crate::spec::{Direction, Port, PortChoice, Rule};
 
 /// So many ranges of addresses are compared with one after the other, each by a rule of its own. A set costs the kernel more than these, and
@@ -138,6 +138,13 @@ impl Maker<'_> {
     fn set(&mut self, key: SetKey) -> SetId {
         self.sets.use_or_make(key, self.namespace, self.everybody)
     }
+}
+
+/// Whether blocks are more than are compared with one after the other, in either family.
+pub(super) fn has_block_set(blocks: &Ranges) -> bool {
+    [true, false]
+        .into_iter()
+        .any(|v4| blocks.of_family(v4).nth(FEW_RANGES).is_some())
 }
 
 /// How many rules of the kernel's [`Maker::allows`] makes of these at most.

@@ -11,7 +11,7 @@ use super::shares::{parts, until_shared};
 use super::{ASKED_POLICIES, Everybody, NO_LABELS, Slots, World, first_of};
 use crate::change::{Allow, Chain, ChainId};
 use crate::facts::{Facts, NamedPort, PodId};
-use crate::spec::{Direction, Policy, Rule};
+use crate::spec::{Direction, Policy, Port, PortChoice, Rule};
 
 /// What pods have in common that get the same chain: found again without making its rules once more.
 #[derive(PartialEq, Eq, Hash)]
@@ -20,7 +20,7 @@ struct Alike {
     v4: bool,
     /// The policies that isolate them, by where they are kept; while this is used, none of them moves.
     policies: Vec<usize>,
-    /// What the names of their ports mean.
+    /// What the names of their ports mean, as far as these policies ask for them.
     ports: Vec<NamedPort>,
 }
 
@@ -33,9 +33,11 @@ struct Made {
 
 /// Chains made in one go.
 #[derive(Default)]
-struct Going {
+struct Going<'p> {
     /// Each is in use until it ends.
     made: HashMap<Alike, Made>,
+    /// The protocols and names of ports that policies for what comes to a pod ask for, by where those are kept.
+    names: HashMap<Vec<usize>, BTreeSet<(u8, &'p str)>>,
     /// What each namespace may have of rules; anybody as many as there is room for, if absent.
     parts: Option<BTreeMap<String, usize>>,
     /// What each has of it.
@@ -43,7 +45,25 @@ struct Going {
     counted: BTreeSet<ChainId>,
 }
 
-impl Going {
+impl<'p> Going<'p> {
+    /// A pod's ports that make a difference to its chain. In rules for what it sends, names are others' ports.
+    fn asked_ports(&mut self, places: &[usize], policies: &[&'p Policy], ports: &[NamedPort]) -> Vec<NamedPort> {
+        if ports.is_empty() {
+            return Vec::new();
+        }
+        let names = self.names.entry(places.to_vec()).or_insert_with(|| {
+            let rules = policies.iter().filter_map(|policy| policy.rules(Direction::Ingress));
+            let ports = rules.flatten().flat_map(|rule| rule.ports.iter().flatten());
+            let name = |port: &'p Port| match &port.choice {
+                PortChoice::Named(name) => Some((port.protocol, name.as_str())),
+                PortChoice::Range(..) => None,
+            };
+            ports.filter_map(name).collect()
+        });
+        let is_asked = |port: &&NamedPort| names.contains(&(port.protocol, port.name.as_str()));
+        ports.iter().filter(is_asked).cloned().collect()
+    }
+
     /// Notes that a namespace has a chain of so many rules.
     fn count(&mut self, namespace: &str, chain: ChainId, rules: usize) {
         if self.parts.is_some() && self.counted.insert(chain) {
@@ -193,7 +213,7 @@ impl World {
     }
 
     /// The chains of a pod, which gain a user each. Absent: it is no local pod policies concern.
-    fn chains_for(&mut self, id: &PodId, concerning: &mut Concerning<'_>, going: &mut Going) -> Option<Slots> {
+    fn chains_for<'p>(&mut self, id: &PodId, concerning: &mut Concerning<'p>, going: &mut Going<'p>) -> Option<Slots> {
         let facts = &self.pods.get(id).filter(|_| self.local.contains(id))?.facts;
         let policies = concerning.of(&id.key.namespace, &facts.labels);
         let families = [true, false].map(|v4| facts.addresses.iter().any(|addr| addr.is_ipv4() == v4));
@@ -202,15 +222,20 @@ impl World {
         for direction in Direction::ALL {
             let isolating = policies.iter().copied();
             let isolating: Vec<&Policy> = isolating.filter(|policy| policy.rules(direction).is_some()).collect();
+            let places = isolating.iter().map(|policy| std::ptr::from_ref(*policy) as usize);
+            let places: Vec<usize> = places.collect();
+            let ports = match direction {
+                Direction::Ingress => going.asked_ports(&places, &isolating, &ports),
+                Direction::Egress => Vec::new(),
+            };
             for (family, v4) in [true, false].into_iter().enumerate() {
                 if isolating.is_empty() || !families[family] {
                     continue;
                 }
-                let places = isolating.iter().map(|policy| std::ptr::from_ref(*policy) as usize);
                 let alike = Alike {
                     direction,
                     v4,
-                    policies: places.collect(),
+                    policies: places.clone(),
                     ports: ports.clone(),
                 };
                 let made = match going.made.get(&alike).copied() {
@@ -239,7 +264,7 @@ impl World {
         id: &PodId,
         isolating: &[&Policy],
         (direction, v4): (Direction, bool),
-        going: &mut Going,
+        going: &mut Going<'_>,
     ) -> Option<Made> {
         let namespace = id.key.namespace.as_str();
         let facts: &Facts = &self.pods.get(id)?.facts;

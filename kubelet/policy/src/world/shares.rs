@@ -16,7 +16,8 @@ pub(super) struct Limits {
     pub(super) questions: usize,
     /// Ranges in sets of addresses and of ports, and something for each set: what the kernel has for them grows faster.
     pub(super) ranges: usize,
-    /// Rules of the kernel's, of all pods' chains.
+    /// Rules of the kernel's, of all pods' chains. They alone bound the sets: those there is no room for are there still, empty, and
+    /// for each rule that looks into one the kernel compares the names of all.
     pub(super) rules: usize,
 }
 
@@ -47,7 +48,7 @@ pub(super) const LIMITS: Limits = Limits {
     members: 1_000_000,
     questions: 50_000,
     ranges: 50_000,
-    rules: 100_000,
+    rules: 20_000,
 };
 
 /// What there may be of it until it is shared out: so much more comes and goes without being looked at as a whole.

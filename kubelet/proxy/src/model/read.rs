@@ -2,7 +2,7 @@
 
 use client::ordered::Arrange;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Service, ServiceSpec};
@@ -27,6 +27,8 @@ const ADDRESSES_MAX: usize = 256;
 const SOURCE_RANGES_MAX: usize = 1_000;
 const FRONTS_MAX: usize = 10_000;
 const ALLOWED_MAX: usize = 100_000;
+/// What stands before an IPv4 address that is written as IPv6.
+const MAPPED_BITS: u8 = 96;
 
 /// What a Service says to the proxy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -215,18 +217,24 @@ fn shared(list: Vec<IpAddr>) -> Arc<[IpAddr]> {
     if list.is_empty() { Arc::default() } else { list.into() }
 }
 
-/// Ranges may have white space around them: the API lets it pass. What is left out lets nobody in; so does a list of nothing else. The bound
-/// is each family's: a family of which nothing is left would be open.
+/// Ranges may have white space around them: the API lets it pass. What is left out lets nobody in; so does a list of nothing else, and so does
+/// what is left out of a family that has nothing else, for a family of which nothing was written is open. The bound is each family's: a
+/// family of which nothing is left would be open, too.
 fn source_ranges(spec: &ServiceSpec, left_out: &mut Flaws) -> Option<Arc<[Cidr]>> {
     const FIELD: &str = "spec.loadBalancerSourceRanges";
     let texts = spec.load_balancer_source_ranges.as_ref()?;
     if texts.is_empty() {
         return None;
     }
-    let (mut found, mut of_family) = (Vec::new(), [0; 2]);
+    // Of IPv6, of IPv4.
+    let (mut found, mut of_family, mut is_unread) = (Vec::new(), [0; 2], [false; 2]);
     for text in texts {
-        let Ok(range) = Cidr::parse(text.trim()) else {
+        let Some(range) = source_range(text.trim()) else {
             left_out.add(FIELD, text, "no network");
+            // Of IPv4 written as IPv6 it cannot be told.
+            let is_v6 = text.contains(':');
+            is_unread[0] |= is_v6;
+            is_unread[1] |= !is_v6 || text.contains('.');
             continue;
         };
         let count = &mut of_family[usize::from(range.is_v4())];
@@ -235,11 +243,39 @@ fn source_ranges(spec: &ServiceSpec, left_out: &mut Flaws) -> Option<Arc<[Cidr]>
             continue;
         }
         *count += 1;
-        found.push(range.network());
+        found.push(range);
+    }
+    if !found.is_empty() {
+        let nobody = [IpAddr::from(Ipv6Addr::UNSPECIFIED), IpAddr::from(Ipv4Addr::UNSPECIFIED)].map(Cidr::host);
+        let is_lost = |family: &usize| is_unread[*family] && of_family[*family] == 0;
+        found.extend([0, 1].into_iter().filter(is_lost).map(|family| nobody[family]));
     }
     found.arrange();
     found.dedup();
     Some(found.into())
+}
+
+/// The network a source range is. The API takes what Go took once and upstream's proxy takes still: numbers with leading zeros (decimal
+/// ones), and IPv4 written as IPv6.
+fn source_range(text: &str) -> Option<Cidr> {
+    let plain = |number: &str| match number.trim_start_matches('0') {
+        "" if !number.is_empty() => "0".to_owned(),
+        rest => rest.to_owned(),
+    };
+    let (addr, prefix) = text.split_once('/')?;
+    let addr = match addr.contains(':') {
+        true => addr.to_owned(),
+        false => addr.split('.').map(plain).collect::<Vec<_>>().join("."),
+    };
+    let network = Cidr::parse(&format!("{addr}/{}", plain(prefix))).ok()?.network();
+    match network.addr {
+        IpAddr::V6(v6) => match v6.to_ipv4_mapped() {
+            // Such a network has all of these bits in its prefix.
+            Some(v4) => Cidr::new(v4.into(), network.prefix.checked_sub(MAPPED_BITS)?),
+            None => Some(network),
+        },
+        IpAddr::V4(_) => Some(network),
+    }
 }
 
 /// The usable addresses of a field, each once.

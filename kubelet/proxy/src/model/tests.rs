@@ -146,6 +146,39 @@ fn source_ranges_that_cannot_be_read_let_nobody_in() {
 }
 
 #[test]
+fn source_ranges_are_read_as_upstream_reads_them() {
+    for (text, expected) in [
+        ("198.51.100.9/24", Some("198.51.100.0/24")),
+        ("010.000.0.1/008", Some("10.0.0.0/8")),
+        ("0.0.0.0/0", Some("0.0.0.0/0")),
+        ("2001:db8::1/032", Some("2001:db8::/32")),
+        ("::ffff:10.1.2.3/104", Some("10.0.0.0/8")),
+        ("::ffff:10.1.2.3/96", Some("0.0.0.0/0")),
+        ("::ffff:10.1.2.3/8", Some("::/8")),
+        ("010.0.0.0/33", None),
+        ("0256.0.0.0/8", None),
+        ("10..0.0/8", None),
+        ("10.0.0/8", None),
+        ("10.0.0.0/", None),
+        ("10.0.0.0/+8", None),
+        ("10.0.0.+0/8", None),
+        ("10.0.0.0", None),
+        ("", None),
+    ] {
+        let spec = json!({"clusterIP": "10.0.0.1", "loadBalancerSourceRanges": [text], "ports": [{"port": 80}]});
+        let read = read_service(&service(spec));
+        let found: Vec<String> = read.ports[0]
+            .source_ranges
+            .iter()
+            .flat_map(|list| list.iter())
+            .map(Cidr::to_string)
+            .collect();
+        assert_eq!(found, expected.into_iter().collect::<Vec<_>>(), "{text}");
+        assert_eq!(read.left_out.first.len(), usize::from(expected.is_none()), "{text}");
+    }
+}
+
+#[test]
 fn ranges_of_one_family_leave_the_other_its_own() {
     let ranges: Vec<String> = (0..2000u32)
         .map(|number| format!("10.{}.{}.0/24", number / 256, number % 256))

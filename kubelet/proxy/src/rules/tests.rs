@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use netlink::cidr::Cidr;
 use proptest::prelude::*;
@@ -63,9 +64,25 @@ fn endpoints(v4: bool) -> impl Strategy<Value = Vec<Endpoint>> {
     })
 }
 
+/// Source ranges of a Service: half of all have none.
+fn source_ranges(v4: bool, which: u8) -> Option<Arc<[Cidr]>> {
+    let outside = |v4| net(v4, ["10.1.9.0/24", "fd00:1::900/120"]);
+    let inside = |v4| net(v4, ["10.1.0.0/23", "fd00:1::/119"]);
+    match which {
+        0 => Some([outside(v4)].into()),
+        1 => Some([inside(v4)].into()),
+        // Nobody, as nothing of it could be read.
+        2 => Some([].into()),
+        // Of the other family alone.
+        3 => Some([outside(!v4), inside(!v4)].into()),
+        _ => None,
+    }
+}
+
 prop_compose! {
     fn served_port(service: u8, v4: bool)(
-        flags in any::<[bool; 8]>(), endpoints in endpoints(v4), protocol in 0usize..3, affinity in 0u32..3,
+        flags in any::<[bool; 5]>(), ranges in 0u8..8, endpoints in endpoints(v4), protocol in 0usize..3,
+        affinity in 0u32..3,
     ) -> Served {
         let port = ServicePort {
             name: PortName {
@@ -79,13 +96,9 @@ prop_compose! {
             node_port: if flags[0] { 30_000 + u16::from(service) } else { 0 },
             external_ips: if flags[1] { [address(v4, 1, service)].into() } else { [].into() },
             load_balancer_ips: if flags[2] { [address(v4, 2, service)].into() } else { [].into() },
-            source_ranges: match (flags[3], flags[4]) {
-                (false, _) => None,
-                (true, false) => Some([net(v4, ["10.1.9.0/24", "fd00:1::900/120"])].into()),
-                (true, true) => Some([net(v4, ["10.1.0.0/23", "fd00:1::/119"])].into()),
-            },
-            internal_local: flags[5],
-            external_local: flags[6],
+            source_ranges: source_ranges(v4, ranges),
+            internal_local: flags[3],
+            external_local: flags[4],
             affinity_seconds: affinity.saturating_sub(1) * 60,
             health_check_node_port: 0,
         };
@@ -185,16 +198,18 @@ fn expected(ports: &[Served], settings: &Settings, v4: bool, packet: &Packet) ->
     {
         let (port, choice) = (&served.port, served.choice(v4));
         let is_balancer = port.load_balancer_ips.contains(&target.ip()) && target.port() == port.port;
-        let mut ranges: Vec<Cidr> = port
-            .source_ranges
+        let written = port.source_ranges.as_deref();
+        let of_family = written
             .iter()
             .flat_map(|list| list.iter())
-            .copied()
-            .collect();
+            .filter(|range| range.is_v4() == v4);
+        let mut ranges: Vec<Cidr> = of_family.copied().collect();
+        // What is written of one family says nothing of the other.
+        let is_guarded = written.is_some_and(|list| list.is_empty() || !ranges.is_empty());
         if ranges.iter().any(|range| range.contains(&ip(v4, NODE))) {
             ranges.extend(port.load_balancer_ips.iter().map(|ip| Cidr::host(*ip)));
         }
-        if is_balancer && port.source_ranges.is_some() && !ranges.iter().any(|range| range.contains(&packet.source)) {
+        if is_balancer && is_guarded && !ranges.iter().any(|range| range.contains(&packet.source)) {
             return of(Outcome::Dropped);
         }
         if port.cluster_ips.contains(&target.ip()) && target.port() == port.port {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::change::{Member, SetKind};
 use crate::facts::Facts;
-use crate::range::{PortRange, Ranges, split_ports};
+use crate::range::{PortRange, Ranges, SplitPorts};
 use crate::selector::Labels;
 use crate::spec::{Peers, Rule, Selection};
 
@@ -67,20 +67,21 @@ impl SetKey {
         }
     }
 
-    /// Whether a rule looks into it.
-    pub(in crate::world) fn is_of(&self, rule: &Rule) -> bool {
+    /// Whether a rule looks into it; its ports count for sets of ports alone.
+    pub(in crate::world) fn is_of(&self, rule: &Rule, ports: Option<&SplitPorts>) -> bool {
         match self {
             Self::Pods(selections, _) => rule.peers.as_ref().is_some_and(|peers| peers.selections == *selections),
             Self::Places(peers, ..) => rule.peers == *peers && rule.ports.is_some(),
             Self::Blocks(blocks, _) => rule.peers.as_ref().is_some_and(|peers| peers.blocks == *blocks),
-            Self::Ports(all) => rule.ports.as_deref().is_some_and(|ports| {
-                let (numbers, names) = split_ports(ports);
+            Self::Ports(all) => ports.is_some_and(|(numbers, names)| {
                 // A name is more numbers, which are its pod's.
                 let is_in = |(protocol, first, last): &PortRange| {
-                    let holds = |(of, from, to): &PortRange| of == protocol && from <= first && last <= to;
-                    all.iter().any(holds)
+                    // Both are sorted and merged: only the last one that does not begin behind it can hold it.
+                    let behind = all.partition_point(|(of, from, _)| (of, from) <= (protocol, first));
+                    let before = behind.checked_sub(1).map(|at| all[at]);
+                    before.is_some_and(|(of, _, to)| of == *protocol && *last <= to)
                 };
-                numbers == *all || (!names.is_empty() && numbers.iter().all(is_in))
+                numbers == all || (!names.is_empty() && numbers.iter().all(is_in))
             }),
             Self::Known(_) => false,
         }

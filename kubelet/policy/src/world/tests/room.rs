@@ -267,3 +267,102 @@ fn rules_are_shared_by_namespace() {
     assert_eq!(both.turn(), []);
     assert!(both.passes("10.0.0.9", &second) && both.is_as_if_told_anew());
 }
+
+#[test]
+fn of_very_many_sets_without_room_every_policy_that_may_be_meant_is_told() {
+    // A set costs six; those of the other namespace go on the part of who wants least, and one of this one's has room beside.
+    let policies = |cut: usize| {
+        let mut both = Both::new(Limits {
+            questions: 6 * 4,
+            ..LIMITS
+        });
+        put_web(&mut both.world, "v", 1, from(&["x"]));
+        put_web(&mut both.world, "a", 1, from(&["kept"]));
+        assert_eq!(both.turn(), []);
+        put_web(
+            &mut both.world,
+            "a",
+            2,
+            json!([{"from": [{"ipBlock": {"cidr": "10.9.0.0/16"}}]}]),
+        );
+        let rules = (0..cut).map(|at| from(&[&format!("x{at}")])[0].clone()).collect();
+        put_web(&mut both.world, "a", 3, rules);
+        let told = both.turn();
+        assert!(both.turn().is_empty(), "once");
+        told
+    };
+    let of = |name: &str| (format!("a/{name}"), Shortage::Questions);
+    // Two of these have room.
+    assert_eq!(policies(66), [of("p3")]);
+    assert_eq!(policies(67), [of("p1"), of("p3")]);
+}
+
+#[test]
+fn of_very_many_sets_of_ports_without_room_every_policy_that_may_be_meant_is_told() {
+    let blocks = |count: usize| -> Value {
+        let block = |at: usize| json!({"ipBlock": {"cidr": format!("10.{}.0.0/16", 2 * at)}});
+        json!([{"from": (0..count).map(block).collect::<Vec<_>>()}])
+    };
+    // A set of one port costs five, of three blocks seven.
+    let policies = |cut: usize| {
+        let mut both = Both::new(Limits { ranges: 40, ..LIMITS });
+        put_web(&mut both.world, "v", 1, json!([{"ports": [{"port": 80}]}]));
+        put_web(&mut both.world, "a", 1, blocks(3));
+        assert_eq!(both.turn(), []);
+        put_web(&mut both.world, "a", 2, blocks(2));
+        put_client(&mut both.world, "a", 1, "x");
+        put_web(&mut both.world, "a", 3, json!([{"from": [{"podSelector": {}}]}]));
+        let rules = (0..cut).map(|at| json!({"ports": [{"port": 1000 + at}]})).collect();
+        put_web(&mut both.world, "a", 4, rules);
+        both.turn()
+    };
+    let of = |name: &str| (format!("a/{name}"), Shortage::Ranges);
+    assert_eq!(policies(60), [of("p4")]);
+    assert_eq!(policies(80), [of("p1"), of("p4")]);
+}
+
+#[test]
+fn pods_that_differ_in_ports_nobody_asks_for_take_rules_once() {
+    let mut both = Both::new(Limits { rules: 5, ..LIMITS });
+    let rule = |at: usize, port: Value| json!({"from": [{"ipBlock": {"cidr": format!("10.{at}.0.0/16")}}], "ports": [{"port": port}]});
+    let ingress = [rule(1, json!(80)), rule(2, json!("web")), rule(3, json!(81))];
+    put_policy(
+        &mut both.world,
+        &policy("a", "p", json!({"podSelector": {}, "ingress": ingress})),
+    );
+    let put = |both: &mut Both, number: usize, ports: &[(&str, u16)]| {
+        let address = addr_of("a", number);
+        let mut pod = pod("a", &format!("web{number}"), NODE, json!({}), &[&address]);
+        let ports = ports
+            .iter()
+            .map(|(name, port)| json!({"name": name, "containerPort": port}));
+        let containers = json!([{"name": "c", "ports": ports.collect::<Vec<_>>()}]);
+        pod.spec.as_mut().unwrap().containers = read(containers);
+        put_pod(&mut both.world, &pod);
+        address
+    };
+    let alike = [
+        put(&mut both, 1, &[("web", 8080)]),
+        put(&mut both, 2, &[("web", 8080), ("metrics", 9090)]),
+        put(&mut both, 3, &[("metrics", 9091), ("web", 8080)]),
+    ];
+    assert_eq!(both.turn(), []);
+    let passes = |both: &Both, to: &str, port: u16| both.table.passes(tcp("10.2.0.9", to, port));
+    for address in &alike {
+        assert!(both.passes("10.1.0.9", address), "{address}");
+        assert!(
+            passes(&both, address, 8080) && !passes(&both, address, 9090),
+            "{address}"
+        );
+    }
+    // What is asked for makes a difference.
+    let other = put(&mut both, 4, &[("web", 8081)]);
+    assert_eq!(both.turn(), [("a/p".to_owned(), Shortage::Rules)]);
+    assert!(alike.iter().all(|address| passes(&both, address, 8080)));
+    assert!(!passes(&both, &other, 8080) && !passes(&both, &other, 8081));
+    both.world.limit(LIMITS);
+    put(&mut both, 4, &[("web", 8081), ("metrics", 9090)]);
+    assert_eq!(both.turn(), []);
+    assert!(!passes(&both, &other, 8080) && passes(&both, &other, 8081));
+    assert!(both.is_as_if_told_anew());
+}
