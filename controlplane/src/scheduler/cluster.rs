@@ -10,7 +10,7 @@ mod topology;
 
 pub use index::{BySlot, PodIndex};
 pub use nominated::Nominations;
-pub use room::Room;
+pub use room::{Room, clamped};
 pub use topology::{Column, NO_DOMAIN, Topology};
 
 use super::plugin::node_declared_features::Features;
