@@ -29,6 +29,7 @@ pub mod schema;
 pub mod store;
 pub mod token_command;
 pub mod tree;
+mod turn;
 
 pub(crate) use client::json_text;
 

@@ -4,12 +4,12 @@
 //! evictions, which run beside it; a decided pod is counted on its node at once, so the next cycle sees it before the API does.
 
 use crate::metrics::Metrics;
+use crate::turn::{self, TURN};
 use client::Clock;
 use client::informer::Change;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use kube::ResourceExt;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -52,8 +52,6 @@ pub const NAME: &str = "default-scheduler";
 const IN_FLIGHT: usize = 128;
 /// Cycles between two looks at what changed.
 const CYCLES: usize = 64;
-/// How long the thread is kept from others by cycles, unless one takes longer by itself.
-const TURN: Duration = Duration::from_millis(1);
 
 /// What the scheduler needs from its process.
 pub struct SchedulerContext {
@@ -107,13 +105,11 @@ pub async fn run(context: SchedulerContext) {
         return;
     }
     loop {
-        namespace_changes
-            .take()
-            .into_iter()
-            .for_each(|c| scheduler.namespace_changed(c));
+        let (namespaces, nodes, pods) = (namespace_changes.take(), node_changes.take(), pod_changes.take());
+        turn::each(namespaces, TURN, |c| scheduler.namespace_changed(c)).await;
         // Nodes first: a pod may be assigned to a node that appeared before it.
-        node_changes.take().into_iter().for_each(|c| scheduler.node_changed(c));
-        pod_changes.take().into_iter().for_each(|c| scheduler.pod_changed(c));
+        turn::each(nodes, TURN, |c| scheduler.node_changed(c)).await;
+        turn::each(pods, TURN, |c| scheduler.pod_changed(c)).await;
         while let Some(done) = scheduler.flights.try_join_next() {
             scheduler.landed(done.ok());
         }
@@ -133,9 +129,11 @@ pub async fn run(context: SchedulerContext) {
             biased;
             () = context.shutdown.cancelled() => return,
             Some(done) = scheduler.flights.join_next() => scheduler.landed(done.ok()),
-            changes = pod_changes.next() => changes.into_iter().for_each(|c| scheduler.pod_changed(c)),
-            changes = node_changes.next() => changes.into_iter().for_each(|c| scheduler.node_changed(c)),
-            changes = namespace_changes.next() => changes.into_iter().for_each(|c| scheduler.namespace_changed(c)),
+            changes = pod_changes.next() => turn::each(changes, TURN, |c| scheduler.pod_changed(c)).await,
+            changes = node_changes.next() => turn::each(changes, TURN, |c| scheduler.node_changed(c)).await,
+            changes = namespace_changes.next() => {
+                turn::each(changes, TURN, |c| scheduler.namespace_changed(c)).await;
+            }
             () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {}
         }
     }

@@ -31,6 +31,11 @@ pub fn resolve(value: Option<&IntOrString>, total: i32, round: Round) -> i32 {
     }
 }
 
+/// As many as can be asked for: sums of counts may be larger.
+pub fn narrow(sum: i64) -> i32 {
+    i32::try_from(sum).unwrap_or(if sum < 0 { i32::MIN } else { i32::MAX })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -222,7 +222,8 @@ impl CronJobs {
         };
         let mut replaced = all.remove(key).unwrap_or_default();
         let spec = &cron.spec;
-        let jobs = self.informers.jobs.controlled_by(&cron.uid().unwrap_or_default());
+        let uid = cron.uid().unwrap_or_default();
+        let jobs = self.informers.jobs.controlled_by(&key.namespace, &uid);
         let view = View {
             cron: &cron,
             spec,

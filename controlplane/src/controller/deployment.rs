@@ -127,8 +127,9 @@ impl Deployments {
         let selector = deployment.spec.as_ref().map(|s| Selector::from_api(&s.selector));
         let selector = selector.and_then(Result::ok).unwrap_or_else(Selector::nothing);
         let sets = &self.informers.replica_sets;
-        let controlled = sets.controlled_by(&deployment.uid().unwrap_or_default());
-        let orphans = sets.uncontrolled(&deployment.namespace().unwrap_or_default());
+        let namespace = deployment.namespace().unwrap_or_default();
+        let controlled = sets.controlled_by(&namespace, &deployment.uid().unwrap_or_default());
+        let orphans = sets.uncontrolled(&namespace);
         owner::claim(
             (&write::DEPLOYMENTS, deployment),
             &selector,
@@ -140,7 +141,8 @@ impl Deployments {
 
     fn pods_run(&self, rs: &ReplicaSet) -> bool {
         let reported = rs.status.as_ref().is_some_and(|s| s.replicas > 0);
-        let pods = self.informers.pods.controlled_by(&rs.uid().unwrap_or_default());
+        let (namespace, uid) = (rs.namespace().unwrap_or_default(), rs.uid().unwrap_or_default());
+        let pods = self.informers.pods.controlled_by(&namespace, &uid);
         reported || pods.iter().any(|p| !pod::is_terminal(p))
     }
 }

@@ -147,7 +147,11 @@ impl Collector {
         loop {
             tokio::select! {
                 biased;
-                Some(uid) = running.next(), if !running.is_empty() => self.queue.done(&uid),
+                Some(uid) = running.next(), if !running.is_empty() => {
+                    self.queue.done(&uid);
+                    // Most objects need no question and no write, and so wait for nothing.
+                    tokio::task::yield_now().await;
+                }
                 uid = self.queue.next(), if running.len() < CONCURRENCY => running.push(self.reconcile(uid)),
             }
         }

@@ -12,6 +12,7 @@ use super::queue::Queue;
 use super::write::{EventText, Failure, Plan, Write};
 use crate::metrics::QueueMetrics;
 use crate::metrics::controllers::Controllers as Counters;
+use crate::turn::{self, TURN};
 use client::informer::{Change, Object};
 use client::{Clock, Informer, Key};
 use futures::StreamExt;
@@ -117,12 +118,13 @@ impl Wiring {
     ) {
         let mut changes = informer.subscribe();
         let queue = self.queue.clone();
+        let mut take_in = move |change: Change<K>| {
+            let keys = keys_of(&change).into_iter();
+            keys.for_each(|(key, delay)| queue.add_after(key, delay));
+        };
         self.tasks.push(tokio::spawn(async move {
             loop {
-                for change in changes.next().await {
-                    let keys = keys_of(&change).into_iter();
-                    keys.for_each(|(key, delay)| queue.add_after(key, delay));
-                }
+                turn::each(changes.next().await, TURN, &mut take_in).await;
             }
         }));
     }
@@ -231,7 +233,11 @@ impl<C: Controller> Running<C> {
         loop {
             tokio::select! {
                 biased;
-                Some(key) = reconciling.next(), if !reconciling.is_empty() => self.queue.done(&key),
+                Some(key) = reconciling.next(), if !reconciling.is_empty() => {
+                    self.queue.done(&key);
+                    // A plan that writes nothing waits for nothing either.
+                    tokio::task::yield_now().await;
+                }
                 key = self.queue.next(), if reconciling.len() < C::AT_ONCE => reconciling.push(self.reconcile(key)),
             }
         }

@@ -73,8 +73,9 @@ fn selector(job: &Job) -> Selector {
 impl Jobs {
     /// Its pods, and the writes that make them so. What is adopted is tracked, what is released no longer.
     fn claims(&self, job: &Job) -> owner::Claims<Pod> {
-        let controlled = self.informers.pods.controlled_by(&job.uid().unwrap_or_default());
-        let orphans = self.informers.pods.uncontrolled(&job.namespace().unwrap_or_default());
+        let (namespace, uid) = (job.namespace().unwrap_or_default(), job.uid().unwrap_or_default());
+        let controlled = self.informers.pods.controlled_by(&namespace, &uid);
+        let orphans = self.informers.pods.uncontrolled(&namespace);
         let mut claims = owner::claim((&write::JOBS, job), &selector(job), &write::PODS, controlled, orphans);
         for write in &mut claims.writes {
             let Verb::Patch(_, _, body) = &mut write.verb else {

@@ -30,10 +30,16 @@ pub struct ReplicaSets {
 }
 
 impl ReplicaSets {
+    /// The pods that name a replica set their controller.
+    fn controlled(&self, rs: &ReplicaSet) -> Vec<Arc<Pod>> {
+        let (namespace, uid) = (rs.namespace().unwrap_or_default(), rs.uid().unwrap_or_default());
+        self.informers.pods.controlled_by(&namespace, &uid)
+    }
+
     /// What belongs to a replica set, and what it would take to make that so.
     fn claims(&self, rs: &ReplicaSet) -> owner::Claims<Pod> {
         let selector = selector(rs).unwrap_or_else(Selector::nothing);
-        let controlled = self.informers.pods.controlled_by(&rs.uid().unwrap_or_default());
+        let controlled = self.controlled(rs);
         let orphans = self.informers.pods.uncontrolled(&rs.namespace().unwrap_or_default());
         let orphans = orphans.into_iter().filter(|p| is_active(p)).collect();
         owner::claim((&write::REPLICA_SETS, rs), &selector, &write::PODS, controlled, orphans)
@@ -44,12 +50,11 @@ impl ReplicaSets {
         let owners = rs.metadata.owner_references.iter().flatten();
         let owner = owners.into_iter().find(|o| o.controller == Some(true));
         let Some(owner) = owner else {
-            return self.informers.pods.controlled_by(&rs.uid().unwrap_or_default());
+            return self.controlled(rs);
         };
-        let sets = self.informers.replica_sets.controlled_by(&owner.uid);
-        let pods = sets
-            .iter()
-            .flat_map(|s| self.informers.pods.controlled_by(&s.uid().unwrap_or_default()));
+        let namespace = rs.namespace().unwrap_or_default();
+        let sets = self.informers.replica_sets.controlled_by(&namespace, &owner.uid);
+        let pods = sets.iter().flat_map(|set| self.controlled(set));
         pods.filter(|p| is_active(p)).collect()
     }
 }

@@ -178,8 +178,14 @@ impl StatefulSets {
         let set = self.informers.stateful_sets.get_key(key)?;
         let uid = set.uid().unwrap_or_default();
         let (pods, revisions) = (&self.informers.pods, &self.informers.revisions);
-        let pods = (pods.controlled_by(&uid), pods.uncontrolled(&key.namespace));
-        let revisions = (revisions.controlled_by(&uid), revisions.uncontrolled(&key.namespace));
+        let pods = (
+            pods.controlled_by(&key.namespace, &uid),
+            pods.uncontrolled(&key.namespace),
+        );
+        let revisions = (
+            revisions.controlled_by(&key.namespace, &uid),
+            revisions.uncontrolled(&key.namespace),
+        );
         Seen::new(set, pods, revisions)
     }
 }

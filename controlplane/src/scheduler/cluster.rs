@@ -10,7 +10,7 @@ mod topology;
 
 pub use index::{BySlot, PodIndex};
 pub use nominated::Nominations;
-pub use room::Room;
+pub use room::{Room, clamped};
 pub use topology::{Column, NO_DOMAIN, Topology};
 
 use super::plugin::node_declared_features::Features;
@@ -101,9 +101,9 @@ pub enum NodeChange {
 /// All nodes.
 #[derive(Debug, Default)]
 pub struct Cluster {
-    /// Nodes; a removed one leaves a free slot.
+    /// Nodes; a removed one leaves a free slot, unless it is the last.
     slots: Vec<NodeInfo>,
-    free: Vec<usize>,
+    free: BTreeSet<usize>,
     index: BTreeMap<String, usize>,
     /// Where each counted pod is.
     places: BTreeMap<String, usize>,
@@ -133,7 +133,7 @@ impl Cluster {
             name: name.to_owned(),
             ..NodeInfo::default()
         };
-        let slot = match self.free.pop() {
+        let slot = match self.free.pop_first() {
             Some(slot) => {
                 self.slots[slot] = info;
                 slot
@@ -152,7 +152,11 @@ impl Cluster {
         let info = &self.slots[slot];
         if !info.present && info.pods.is_empty() {
             self.index.remove(&info.name);
-            self.free.push(slot);
+            self.free.insert(slot);
+            while self.free.last().is_some_and(|last| last + 1 == self.slots.len()) {
+                self.free.pop_last();
+                self.slots.pop();
+            }
         }
     }
 

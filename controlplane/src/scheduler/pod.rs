@@ -21,17 +21,18 @@ const DEFAULT_MEMORY: i64 = 200 << 20;
 /// More than any node has of anything, and so little that no sum of a score wraps; larger amounts count as this.
 const AMOUNT_MAX: i64 = 1 << 50;
 
-/// Amounts of resources, each at most 2^50; sums stay within 64 bits.
+/// Amounts of resources, each at most 2^50. Sums of them are of 128 bits: no number of pods wraps one, nor stops it where it
+/// could not go back from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Amounts {
+pub struct Amounts<N = i64> {
     /// CPU in thousandths.
-    pub cpu: i64,
+    pub cpu: N,
     /// Memory in bytes.
-    pub memory: i64,
+    pub memory: N,
     /// Local storage in bytes.
-    pub storage: i64,
+    pub storage: N,
     /// Everything else, in units.
-    pub scalar: BTreeMap<String, i64>,
+    pub scalar: BTreeMap<String, N>,
 }
 
 impl Amounts {
@@ -52,20 +53,22 @@ impl Amounts {
         amounts
     }
 
+    /// Whether there is nothing.
+    pub fn is_empty(&self) -> bool {
+        self.cpu == 0 && self.memory == 0 && self.storage == 0 && self.scalar.values().all(|a| *a == 0)
+    }
+}
+
+impl Amounts<i128> {
     /// Adds `sign` times `other`.
-    pub fn add(&mut self, other: &Self, sign: i64) {
-        let add = |sum: &mut i64, amount: i64| *sum = sum.saturating_add(sign.saturating_mul(amount));
+    pub fn add(&mut self, other: &Amounts, sign: i64) {
+        let add = |sum: &mut i128, amount: i64| *sum += i128::from(sign) * i128::from(amount);
         add(&mut self.cpu, other.cpu);
         add(&mut self.memory, other.memory);
         add(&mut self.storage, other.storage);
         for (name, amount) in &other.scalar {
             add(self.scalar.entry(name.clone()).or_default(), *amount);
         }
-    }
-
-    /// Whether there is nothing.
-    pub fn is_empty(&self) -> bool {
-        self.cpu == 0 && self.memory == 0 && self.storage == 0 && self.scalar.values().all(|a| *a == 0)
     }
 }
 
@@ -272,7 +275,7 @@ impl PodInfo {
 
 #[cfg(test)]
 mod tests {
-    use super::super::cluster::Room;
+    use super::super::cluster::{Room, clamped};
     use super::*;
     use serde_json::json;
 
@@ -295,12 +298,16 @@ mod tests {
         let mut room = Room::default();
         (0..10).for_each(|_| room.add(&absurd));
         room.add(&small);
-        assert_eq!(room.requested.cpu, 10 * AMOUNT_MAX + 1000);
+        assert_eq!(room.requested.cpu, 10 * i128::from(AMOUNT_MAX) + 1000);
         (0..10).for_each(|_| room.remove(&absurd));
         assert_eq!((room.requested.cpu, room.assumed.0), (1000, 1000));
-        // Beyond what can be counted there is no room either.
+        let before = (room.requested.clone(), room.assumed);
         (0..100_000).for_each(|_| room.add(&absurd));
-        assert_eq!((room.requested.cpu, room.assumed.0), (i64::MAX, i64::MAX));
+        let sum = 100_000 * i128::from(AMOUNT_MAX) + 1000;
+        assert_eq!((room.requested.cpu, room.assumed.0), (sum, sum));
+        assert_eq!(clamped(sum), i64::MAX, "there is no room either");
+        (0..100_000).for_each(|_| room.remove(&absurd));
+        assert_eq!((room.requested, room.assumed), before);
     }
 
     #[test]

@@ -275,3 +275,25 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn slots_of_nodes_that_are_gone_are_given_back() {
+    let mut cluster = cluster(&[node("a", json!({})), node("b", json!({})), node("c", json!({}))]);
+    // A pod of each of many nodes that never were.
+    for index in 0..100 {
+        cluster.place(pod(&format!("p{index}"), json!({})), &format!("nowhere{index}"));
+    }
+    assert_eq!(cluster.slots(), 103);
+    for index in 0..100 {
+        cluster.remove_pod(&format!("p{index}"));
+    }
+    assert_eq!(cluster.slots(), 3);
+    cluster.remove_node("b");
+    assert_eq!(cluster.slots(), 3, "the last is used");
+    cluster.set_node(&node("d", json!({})));
+    assert_eq!(cluster.node("d").map(|node| node.slot), Some(1));
+    for name in ["a", "d", "c"] {
+        cluster.remove_node(name);
+    }
+    assert_eq!((cluster.slots(), cluster.present().count()), (0, 0));
+}

@@ -193,9 +193,10 @@ impl<K: Object> Informer<K> {
         self.shared.store.list_namespace(namespace)
     }
 
-    /// The objects whose controller reference names this UID, ordered by key.
-    pub fn controlled_by(&self, uid: &str) -> Vec<Arc<K>> {
-        self.shared.store.controlled_by(uid)
+    /// The objects of one namespace whose controller reference names this UID, ordered by key: an owner owns nothing of other
+    /// namespaces, whatever is written there.
+    pub fn controlled_by(&self, namespace: &str, uid: &str) -> Vec<Arc<K>> {
+        self.shared.store.controlled_by(namespace, uid)
     }
 
     /// The objects of one namespace without a controller reference, ordered by key.

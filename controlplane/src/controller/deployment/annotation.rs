@@ -41,7 +41,7 @@ pub fn sizes(view: &View<'_>) -> [(&'static str, String); 2] {
     let wanted = view.wanted();
     [
         (DESIRED, wanted.to_string()),
-        (MAX, (wanted + rolling::surge(view)).to_string()),
+        (MAX, wanted.saturating_add(rolling::surge(view)).to_string()),
     ]
 }
 

@@ -1,6 +1,7 @@
 //! Resizing: a deployment whose size changed in the middle of a rollout keeps the proportions of its replica sets.
 
 use super::{View, annotation, available, rolling, scale as scale_one, size};
+use crate::controller::amount::narrow;
 use crate::controller::write::Write;
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use kube::ResourceExt;
@@ -37,12 +38,8 @@ fn is_saturated(view: &View<'_>, rs: &ReplicaSet) -> bool {
 }
 
 fn spread(view: &View<'_>, mut active: Vec<&Arc<ReplicaSet>>) -> Vec<Write> {
-    let allowed = if view.wanted() > 0 {
-        view.wanted() + rolling::surge(view)
-    } else {
-        0
-    };
-    let to_add = allowed - active.iter().map(|rs| size(rs)).sum::<i32>();
+    let allowed = if view.wanted() > 0 { rolling::allowed(view) } else { 0 };
+    let to_add = allowed - active.iter().map(|rs| i64::from(size(rs))).sum::<i64>();
     let created = |rs: &ReplicaSet| rs.metadata.creation_timestamp.as_ref().map(|t| t.0);
     // Largest first; among equals the newer grows first and the older shrinks first.
     active.sort_by(|a, b| {
@@ -61,7 +58,7 @@ fn spread(view: &View<'_>, mut active: Vec<&Arc<ReplicaSet>>) -> Vec<Write> {
     for rs in &active {
         let share = if to_add == 0 { 0 } else { share(view, rs, to_add, added) };
         added += share;
-        sizes.push(size(rs) + share);
+        sizes.push(i64::from(size(rs)) + share);
     }
     // Rounding leaves a rest, which goes to the first.
     if let Some(first) = sizes.first_mut() {
@@ -70,12 +67,12 @@ fn spread(view: &View<'_>, mut active: Vec<&Arc<ReplicaSet>>) -> Vec<Write> {
     active
         .into_iter()
         .zip(sizes)
-        .filter_map(|(rs, to)| scale_one(view, rs, to))
+        .filter_map(|(rs, to)| scale_one(view, rs, narrow(to)))
         .collect()
 }
 
 /// One replica set's share of what is to be added (or taken, when negative).
-fn share(view: &View<'_>, rs: &ReplicaSet, to_add: i32, added: i32) -> i32 {
+fn share(view: &View<'_>, rs: &ReplicaSet, to_add: i64, added: i64) -> i64 {
     if size(rs) == 0 || to_add == added {
         return 0;
     }
@@ -88,11 +85,11 @@ fn share(view: &View<'_>, rs: &ReplicaSet, to_add: i32, added: i32) -> i32 {
     }
 }
 
-fn fraction(view: &View<'_>, rs: &ReplicaSet) -> i32 {
+fn fraction(view: &View<'_>, rs: &ReplicaSet) -> i64 {
     if view.wanted() == 0 {
-        return -size(rs);
+        return -i64::from(size(rs));
     }
-    let max_now = view.wanted() + rolling::surge(view);
+    let max_now = f64::from(view.wanted()) + f64::from(rolling::surge(view));
     let reported = view.deployment.status.as_ref().and_then(|s| s.replicas);
     let max_before = annotation::number(rs, annotation::MAX)
         .filter(|m| *m > 0)
@@ -101,7 +98,7 @@ fn fraction(view: &View<'_>, rs: &ReplicaSet) -> i32 {
     if max_before == 0 {
         return 0;
     }
-    let exact = f64::from(size(rs)) * f64::from(max_now) / f64::from(max_before);
-    // Upstream rounds half away from zero. Sizes are far below 2^31.
-    (exact.round() as i32) - size(rs)
+    let exact = f64::from(size(rs)) * max_now / f64::from(max_before);
+    // Upstream rounds half away from zero. It is below 2^63: a size by two.
+    (exact.round() as i64) - i64::from(size(rs))
 }

@@ -1,7 +1,7 @@
 //! Rolling: how many pods of the new and the old templates there may be at this moment.
 
 use super::{View, available, scale, size};
-use crate::controller::amount::{Round, resolve};
+use crate::controller::amount::{Round, narrow, resolve};
 use crate::controller::write::Write;
 use crate::planted;
 use k8s_openapi::api::apps::v1::ReplicaSet;
@@ -45,8 +45,13 @@ pub fn max_unavailable(view: &View<'_>) -> i32 {
     }
 }
 
-fn total(sets: &mut dyn Iterator<Item = &Arc<ReplicaSet>>) -> i32 {
-    sets.map(|rs| size(rs)).sum()
+fn total(sets: &mut dyn Iterator<Item = &Arc<ReplicaSet>>) -> i64 {
+    sets.map(|rs| i64::from(size(rs))).sum()
+}
+
+/// Pods that there may be, in all.
+pub fn allowed(view: &View<'_>) -> i64 {
+    i64::from(view.wanted()) + i64::from(surge(view))
 }
 
 /// The size of the new replica set that has `current` now: as large as the surge allows.
@@ -54,11 +59,12 @@ pub fn new_size(view: &View<'_>, current: i32) -> i32 {
     if view.recreates() {
         return view.wanted();
     }
-    let room = view.wanted() + surge(view) - total(&mut view.all());
+    let room = allowed(view) - total(&mut view.all());
     if room <= 0 {
         current
     } else {
-        current + room.min(view.wanted() - current)
+        let current = i64::from(current);
+        narrow(current + room.min(i64::from(view.wanted()) - current))
     }
 }
 
@@ -97,26 +103,28 @@ fn shrink_old(view: &View<'_>, new: &ReplicaSet) -> BTreeMap<Key, i32> {
     if !any_active(&view.old) {
         return sizes;
     }
-    let least = view.wanted() - max_unavailable(view);
-    let new_unavailable = size(new) - available(new);
+    let least = i64::from(view.wanted() - max_unavailable(view));
+    let new_unavailable = i64::from(size(new)) - i64::from(available(new));
     let mut removable = total(&mut view.all()) - least - new_unavailable;
     if removable <= 0 {
         return sizes;
     }
     for rs in view.old.iter().filter(|rs| size(rs) > 0) {
-        let unhealthy = (size(rs) - available(rs)).max(0).min(removable);
+        let have = i64::from(size(rs));
+        let unhealthy = (have - i64::from(available(rs))).max(0).min(removable);
         if unhealthy > 0 {
-            sizes.insert(Key::of(rs), size(rs) - unhealthy);
+            sizes.insert(Key::of(rs), narrow(have - unhealthy));
             removable -= unhealthy;
         }
     }
     // A status may be older than the last scaling: pods above the size are about to go and do not count.
-    let mut spare = view.all().map(|rs| available(rs).min(size(rs))).sum::<i32>() - least;
+    let available = view.all().map(|rs| i64::from(available(rs).min(size(rs))));
+    let mut spare = available.sum::<i64>() - least;
     for rs in &view.old {
-        let have = sizes.get(&Key::of(rs)).copied().unwrap_or_else(|| size(rs));
+        let have = i64::from(sizes.get(&Key::of(rs)).copied().unwrap_or_else(|| size(rs)));
         let removed = have.min(spare);
         if removed > 0 {
-            sizes.insert(Key::of(rs), have - removed);
+            sizes.insert(Key::of(rs), narrow(have - removed));
             spare -= removed;
         }
     }

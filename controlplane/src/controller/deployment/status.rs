@@ -1,6 +1,7 @@
 //! What a deployment reports: counts, and the conditions Available, Progressing, ReplicaFailure.
 
 use super::{View, available, rolling, size};
+use crate::controller::amount::narrow;
 use crate::controller::write::Failure;
 use k8s_openapi::api::apps::v1::{DeploymentCondition, DeploymentStatus, ReplicaSet};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -118,22 +119,22 @@ pub fn status(view: &View<'_>, failure: Option<&Failure>, now: Timestamp) -> Dep
 }
 
 fn counts(view: &View<'_>, old: &DeploymentStatus) -> DeploymentStatus {
-    let sum = |of: fn(&ReplicaSet) -> i32| view.all().map(|rs| of(rs)).sum::<i32>();
+    let all = |of: fn(&ReplicaSet) -> i32| view.all().map(|rs| i64::from(of(rs))).sum::<i64>();
+    let sum = |of: fn(&ReplicaSet) -> i32| narrow(all(of));
     // Absent and zero are the same to the API server; keep the spelling that is there.
     let counted = |n: i32, old: Option<i32>| if n == 0 && old.is_none() { None } else { Some(n) };
-    let have = sum(available);
     let reported = |rs: &ReplicaSet| rs.status.as_ref().map_or(0, |s| s.replicas);
     let updated = view.new.as_ref().map_or(0, |rs| reported(rs));
     DeploymentStatus {
         observed_generation: view.deployment.metadata.generation.or(old.observed_generation),
-        replicas: counted(view.all().map(|rs| reported(rs)).sum(), old.replicas),
+        replicas: counted(sum(reported), old.replicas),
         updated_replicas: counted(updated, old.updated_replicas),
         ready_replicas: counted(
             sum(|rs| zero(rs.status.as_ref().and_then(|s| s.ready_replicas))),
             old.ready_replicas,
         ),
-        available_replicas: counted(have, old.available_replicas),
-        unavailable_replicas: counted((sum(size) - have).max(0), old.unavailable_replicas),
+        available_replicas: counted(sum(available), old.available_replicas),
+        unavailable_replicas: counted(narrow((all(size) - all(available)).max(0)), old.unavailable_replicas),
         terminating_replicas: counted(
             sum(|rs| zero(rs.status.as_ref().and_then(|s| s.terminating_replicas))),
             old.terminating_replicas,

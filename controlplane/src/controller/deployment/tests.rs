@@ -117,7 +117,7 @@ fn a_name_collides_with_another_set_alone() {
 fn rolling_steps() {
     // (name, wanted, new (size, available), old (size, available), expected)
     type Row = (&'static str, i32, (i32, i32), (i32, i32), Vec<(&'static str, i32)>);
-    let table: [Row; 8] = [
+    let table: [Row; 9] = [
         ("new grows into the surge", 4, (0, 0), (4, 4), vec![("b", 1)]),
         ("old shrinks to the least", 4, (1, 0), (4, 4), vec![("a", 3)]),
         ("nothing while none may go", 4, (2, 0), (3, 3), vec![]),
@@ -126,6 +126,13 @@ fn rolling_steps() {
         ("unhealthy old go first", 4, (1, 0), (4, 2), vec![("a", 3)]),
         ("last old goes", 4, (4, 4), (1, 1), vec![("a", 0)]),
         ("done", 4, (4, 4), (0, 0), vec![]),
+        (
+            "the largest has its surge",
+            i32::MAX,
+            (0, 0),
+            (i32::MAX, i32::MAX),
+            vec![("b", 536_870_912)],
+        ),
     ];
     for (name, wanted, new, old, want) in table {
         let mut d = deployment(wanted, "b", json!({}));
@@ -172,6 +179,20 @@ fn resizing_keeps_proportions() {
     let sets = vec![with_max(set("a", 0, 8, 8, 10)), with_max(set("b", 1, 5, 0, 10))];
     let got: BTreeMap<_, _> = sizes(&next(&d, sets.clone()), &sets).into_iter().collect();
     assert_eq!(got, BTreeMap::from([("a".to_owned(), 14), ("b".to_owned(), 9)]));
+}
+
+#[test]
+fn resizing_to_the_largest_wraps_nothing() {
+    let mut d = deployment(i32::MAX, "b", json!({}));
+    revised(&mut d, "2");
+    let sets = vec![set("a", 0, 8, 8, 10), set("b", 1, 5, 0, 10)];
+    let got: BTreeMap<_, _> = sizes(&next(&d, sets.clone()), &sets).into_iter().collect();
+    let want = [("a".to_owned(), 1_651_910_498), ("b".to_owned(), 1_032_444_061)];
+    assert_eq!(got, BTreeMap::from(want));
+    let sets = vec![set("a", 0, i32::MAX, 1, i32::MAX), set("b", 1, i32::MAX, 0, i32::MAX)];
+    let status = status::status(&View::new(&d, sets, |_| true).unwrap(), None, at(1));
+    let told = (status.replicas, status.available_replicas, status.unavailable_replicas);
+    assert_eq!(told, (Some(i32::MAX), Some(1), Some(i32::MAX)));
 }
 
 #[test]

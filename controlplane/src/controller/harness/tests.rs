@@ -1,6 +1,7 @@
-//! What is asked of the server before writes that depend on it.
+//! What is asked of the server before writes that depend on it, and turns on the thread.
 
 use super::*;
+use crate::controller::tests::world::informers_of;
 use crate::controller::write::{Adopter, PODS, PatchKind, REPLICA_SETS};
 use http::{Method, Request, Response};
 use kube::client::Body;
@@ -97,5 +98,42 @@ async fn nothing_is_given_to_an_owner_that_goes_though_no_informer_shows_it() {
         biased;
         _ = other.batches(&key, &writes[..1]) => panic!("nothing shows the write"),
         method = told.recv() => assert_eq!(method, Some(Method::PATCH), "who lets go is asked nothing"),
+    }
+}
+
+/// Wants nothing, and counts how often it is asked.
+struct Counting(Arc<AtomicU64>);
+
+impl Controller for Counting {
+    const NAME: &'static str = "counting";
+
+    fn wire(&self, _wiring: &mut Wiring) {}
+
+    fn plan(&self, _key: &Key, _now: Timestamp) -> Plan {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Plan::default()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn others_on_the_thread_have_their_turn_between_plans_without_writes() {
+    let (Running { mut environment, .. }, _told) = running(None);
+    environment.informers = informers_of(BTreeMap::new());
+    environment.informers.synced().await;
+    let planned = Arc::new(AtomicU64::new(0));
+    let counting = Running {
+        controller: Counting(Arc::clone(&planned)),
+        queue: Arc::new(Queue::counted(environment.metrics.clone())),
+        environment,
+        failures: Mutex::default(),
+        named: AtomicU64::new(0),
+    };
+    ["a", "b"]
+        .iter()
+        .for_each(|name| counting.queue.add(Key::new("default", *name)));
+    let mut processing = std::pin::pin!(counting.process_queue());
+    for expected in [1, 2] {
+        assert!(futures::poll!(processing.as_mut()).is_pending());
+        assert_eq!(planned.load(Ordering::Relaxed), expected);
     }
 }

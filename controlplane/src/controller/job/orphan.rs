@@ -74,7 +74,7 @@ impl Controller for Orphans {
         wiring.on(&self.informers.jobs, move |change| {
             let over = change.new.as_deref().is_none_or(|job| view::finished(job).is_some());
             let job = change.new.as_deref().or(change.old.as_deref()).filter(|_| over);
-            let owned = job.map(|job| pods.controlled_by(&job.uid().unwrap_or_default()));
+            let owned = job.map(|job| pods.controlled_by(&change.key.namespace, &job.uid().unwrap_or_default()));
             let owned = owned.into_iter().flatten().filter(|pod| is_tracked(pod));
             owned.map(|pod| Key::of(&*pod)).collect()
         });

@@ -1,6 +1,8 @@
 use super::*;
+use crate::controller::tests::world::informers_of;
 use crate::controller::write::Verb;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
@@ -248,4 +250,29 @@ fn ownership() {
     assert_eq!(adopt["metadata"]["ownerReferences"][0]["controller"], true);
     let deleted = set(1, json!({"metadata": {"deletionTimestamp": "1970-01-01T00:00:00Z"}}));
     assert_eq!(claim(&deleted).writes, vec![]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_names_a_set_in_another_namespace_is_not_its_own() {
+    let there = json!({"metadata": {"namespace": "other"}});
+    let owner = json!([{"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "d", "controller": true}]);
+    let rs = set(2, json!({"metadata": {"ownerReferences": owner}}));
+    let mut stranger = set(1, there.clone());
+    stranger.metadata.uid = Some("rs-2".to_owned());
+    stranger.metadata.owner_references = rs.metadata.owner_references.clone();
+    let mut theirs = Pod::clone(&pod("theirs", there.clone()));
+    theirs.metadata.owner_references.as_mut().unwrap()[0].uid = "rs-2".to_owned();
+    let pods = [pod("mine", json!({})), pod("foreign", there), Arc::new(theirs)];
+    let informers = informers_of(BTreeMap::from([
+        ("pods", pods.iter().map(|pod| json!(**pod)).collect()),
+        ("replicasets", vec![json!(rs), json!(stranger)]),
+    ]));
+    informers.synced().await;
+    let controller = ReplicaSets { informers };
+    let writes = controller.plan(&Key::of(&rs), at(0)).writes;
+    assert_eq!(writes.len(), 1, "one of the two is missing");
+    assert!(matches!(writes[0].verb, Verb::Create(_)), "{writes:?}");
+    let siblings = controller.siblings(&rs);
+    let siblings: Vec<String> = siblings.iter().map(|pod| pod.name_any()).collect();
+    assert_eq!(siblings, ["mine"]);
 }

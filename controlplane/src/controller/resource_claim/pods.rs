@@ -87,7 +87,7 @@ impl Controller for PodClaims {
             own: self
                 .informers
                 .device_claims
-                .controlled_by(&pod.uid().unwrap_or_default()),
+                .controlled_by(namespace, &pod.uid().unwrap_or_default()),
             claim: &|name| self.informers.device_claims.get(namespace, name),
             template: &|name| self.informers.device_claim_templates.get(namespace, name),
         };

@@ -2,6 +2,7 @@
 //! controller has seen of it, which may be behind.
 
 use crate::controller::execute::Applied;
+use crate::controller::informers::Informers;
 use crate::controller::owner::Candidates;
 use crate::controller::write::{Failure, PatchKind, Resource, Verb, Write};
 use client::Key;
@@ -242,4 +243,23 @@ pub(in crate::controller) fn candidates<K: kube::Resource>(all: Vec<Arc<K>>, uid
         }
     }
     (controlled, orphans)
+}
+
+/// Informers of a server that has these objects, by the plural name of their resource, and never any others.
+pub(in crate::controller) fn informers_of(objects: BTreeMap<&'static str, Vec<Value>>) -> Informers {
+    let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let plural = request.uri().path().rsplit('/').next().unwrap_or_default();
+        let items = objects.get(plural).cloned().unwrap_or_default();
+        let is_watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+        async move {
+            if is_watch {
+                std::future::pending::<()>().await;
+            }
+            let list =
+                json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": "1"}, "items": items});
+            let body = kube::client::Body::from(list.to_string().into_bytes());
+            Ok::<_, std::convert::Infallible>(http::Response::new(body))
+        }
+    });
+    Informers::spawn(&kube::Client::new(service, "default"), 0)
 }

@@ -6,13 +6,18 @@ use super::super::pod::{Amounts, HostPort, PodInfo};
 #[derive(Clone, Debug, Default)]
 pub struct Room {
     /// What its pods request.
-    pub requested: Amounts,
+    pub requested: Amounts<i128>,
     /// CPU (thousandths) and memory (bytes) its pods count for in scoring.
-    pub assumed: (i64, i64),
+    pub assumed: (i128, i128),
     /// Ports in use.
     pub ports: Vec<HostPort>,
     /// How many pods there are.
     pub pods: i64,
+}
+
+/// A sum as scores count it: what is beyond 64 bits is beyond every node too.
+pub fn clamped(sum: i128) -> i64 {
+    i64::try_from(sum).unwrap_or(i64::MAX)
 }
 
 impl Room {
@@ -34,8 +39,8 @@ impl Room {
 
     fn count(&mut self, pod: &PodInfo, sign: i64) {
         self.requested.add(&pod.requests, sign);
-        self.assumed.0 = self.assumed.0.saturating_add(sign.saturating_mul(pod.assumed.0));
-        self.assumed.1 = self.assumed.1.saturating_add(sign.saturating_mul(pod.assumed.1));
+        self.assumed.0 += i128::from(sign) * i128::from(pod.assumed.0);
+        self.assumed.1 += i128::from(sign) * i128::from(pod.assumed.1);
         self.pods += sign;
     }
 }

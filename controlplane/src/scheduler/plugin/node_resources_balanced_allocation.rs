@@ -3,7 +3,7 @@
 //! The 1.36 formula compares the balance with and without the pod: 50 + (50 + f(with) - f(without)) / 2.
 
 use super::node_resources_fit::{allocatable, requested};
-use crate::scheduler::cluster::NodeInfo;
+use crate::scheduler::cluster::{NodeInfo, clamped};
 use crate::scheduler::pod::PodInfo;
 use crate::scheduler::profile::Resource;
 
@@ -43,8 +43,8 @@ pub fn score(resources: &[Resource], pod: &PodInfo, node: &NodeInfo) -> i64 {
         let each = resources.iter().filter(counted);
         balance(each.map(move |resource| {
             let wanted = share * requested(resource, &pod.requests);
-            let used = requested(resource, &node.room.requested).saturating_add(wanted);
-            (used, allocatable(resource, node))
+            let used = requested(resource, &node.room.requested) + i128::from(wanted);
+            (clamped(used), allocatable(resource, node))
         }))
     };
     50 + (50 + use_with(1) - use_with(0)) / 2

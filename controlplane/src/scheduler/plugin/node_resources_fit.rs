@@ -2,7 +2,7 @@
 
 use super::{Plugin, Rejection};
 use crate::planted;
-use crate::scheduler::cluster::{NodeInfo, Room};
+use crate::scheduler::cluster::{NodeInfo, Room, clamped};
 use crate::scheduler::pod::{Amounts, PodInfo};
 use crate::scheduler::profile::{FitArgs, Resource, Strategy};
 use std::borrow::Cow;
@@ -26,8 +26,8 @@ pub fn filter(args: &FitArgs, pod: &PodInfo, node: &NodeInfo, room: &Room) -> Re
         reasons.push(Cow::Borrowed("Too many pods"));
     }
     let (want, have, used) = (&pod.requests, &node.allocatable, &room.requested);
-    let mut check = |want: i64, have: i64, used: i64, reason: &dyn Fn() -> Cow<'static, str>| {
-        if want > 0 && want > have.saturating_sub(used) {
+    let mut check = |want: i64, have: i64, used: i128, reason: &dyn Fn() -> Cow<'static, str>| {
+        if want > 0 && i128::from(want) > i128::from(have) - used {
             reasons.push(reason());
             beyond |= want > have;
         }
@@ -40,10 +40,9 @@ pub fn filter(args: &FitArgs, pod: &PodInfo, node: &NodeInfo, room: &Room) -> Re
         Cow::Borrowed("Insufficient ephemeral-storage")
     });
     for (name, amount) in want.scalar.iter().filter(|(name, _)| !args.ignores(name)) {
-        let of = |amounts: &Amounts| amounts.scalar.get(name).copied().unwrap_or(0);
-        check(*amount, of(have), of(used), &|| {
-            Cow::Owned(format!("Insufficient {name}"))
-        });
+        let have = have.scalar.get(name).copied().unwrap_or(0);
+        let used = used.scalar.get(name).copied().unwrap_or(0);
+        check(*amount, have, used, &|| Cow::Owned(format!("Insufficient {name}")));
     }
     if reasons.is_empty() {
         return Ok(());
@@ -56,12 +55,12 @@ pub fn filter(args: &FitArgs, pod: &PodInfo, node: &NodeInfo, room: &Room) -> Re
 }
 
 /// The amount of one resource.
-pub fn requested(resource: &Resource, amounts: &Amounts) -> i64 {
+pub fn requested<N: Copy + Default>(resource: &Resource, amounts: &Amounts<N>) -> N {
     match resource {
         Resource::Cpu => amounts.cpu,
         Resource::Memory => amounts.memory,
         Resource::Storage => amounts.storage,
-        Resource::Scalar(name) => amounts.scalar.get(name).copied().unwrap_or(0),
+        Resource::Scalar(name) => amounts.scalar.get(name).copied().unwrap_or_default(),
     }
 }
 
@@ -72,11 +71,12 @@ pub fn allocatable(resource: &Resource, node: &NodeInfo) -> i64 {
 
 /// What would be requested with the pod; containers that request nothing count a default here.
 fn used(resource: &Resource, pod: &PodInfo, room: &Room) -> i64 {
-    match resource {
-        Resource::Cpu => room.assumed.0.saturating_add(pod.assumed.0),
-        Resource::Memory => room.assumed.1.saturating_add(pod.assumed.1),
-        other => requested(other, &room.requested).saturating_add(requested(other, &pod.requests)),
-    }
+    let (taken, wanted) = match resource {
+        Resource::Cpu => (room.assumed.0, pod.assumed.0),
+        Resource::Memory => (room.assumed.1, pod.assumed.1),
+        other => (requested(other, &room.requested), requested(other, &pod.requests)),
+    };
+    clamped(taken + i128::from(wanted))
 }
 
 /// The score at this utilisation in percent: straight lines between the points.

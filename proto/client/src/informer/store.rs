@@ -80,11 +80,14 @@ impl<K: Object> Tables<K> {
         });
     }
 
-    fn pick(&self, keys: Option<&BTreeSet<Key>>) -> Vec<Arc<K>> {
-        keys.into_iter()
-            .flatten()
-            .filter_map(|k| self.objects.get(k).cloned())
-            .collect()
+    /// Of a controlling owner's objects, those of one namespace.
+    fn pick(&self, namespace: &str, uid: &str) -> Vec<Arc<K>> {
+        let Some(keys) = self.controlled.get(uid) else {
+            return Vec::new();
+        };
+        let range = keys.range((Bound::Included(Key::new(namespace, "")), Bound::Unbounded));
+        let keys = range.take_while(|k| k.namespace == namespace);
+        keys.filter_map(|k| self.objects.get(k).cloned()).collect()
     }
 }
 
@@ -140,23 +143,16 @@ impl<K: Object> Store<K> {
             .collect()
     }
 
-    pub(super) fn controlled_by(&self, uid: &str) -> Vec<Arc<K>> {
-        let tables = self.read();
+    pub(super) fn controlled_by(&self, namespace: &str, uid: &str) -> Vec<Arc<K>> {
         if uid.is_empty() {
             Vec::new()
         } else {
-            tables.pick(tables.controlled.get(uid))
+            self.read().pick(namespace, uid)
         }
     }
 
     pub(super) fn uncontrolled(&self, namespace: &str) -> Vec<Arc<K>> {
-        let tables = self.read();
-        let Some(keys) = tables.controlled.get("") else {
-            return Vec::new();
-        };
-        let range = keys.range((Bound::Included(Key::new(namespace, "")), Bound::Unbounded));
-        let keys = range.take_while(|k| k.namespace == namespace);
-        keys.filter_map(|k| tables.objects.get(k).cloned()).collect()
+        self.read().pick(namespace, "")
     }
 
     pub(super) fn subscribe(&self) -> Subscription<K> {
@@ -167,5 +163,38 @@ impl<K: Object> Store<K> {
         }
         tables.feeds.push(Arc::downgrade(&feed));
         Subscription::new(feed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use serde_json::json;
+
+    #[test]
+    fn who_knows_an_owners_uid_owns_nothing_of_it_elsewhere() {
+        let store = Store::<ConfigMap>::default();
+        let of =
+            |owner: &str| json!([{"apiVersion": "v1", "kind": "K", "name": "o", "uid": owner, "controller": true}]);
+        let all = [
+            ("a", "one", of("u")),
+            ("b", "one", of("u")),
+            ("b", "two", of("u")),
+            ("b", "other", of("v")),
+            ("b", "nobodys", json!([])),
+            ("c", "one", of("u")),
+            ("c", "nobodys", json!([])),
+        ];
+        for (namespace, name, owners) in all {
+            let meta = json!({"namespace": namespace, "name": name, "uid": "1", "ownerReferences": owners});
+            store.put(serde_json::from_value(json!({ "metadata": meta })).unwrap());
+        }
+        let keys = |found: Vec<Arc<ConfigMap>>| -> Vec<Key> { found.iter().map(|object| Key::of(&**object)).collect() };
+        let owned = [Key::new("b", "one"), Key::new("b", "two")];
+        assert_eq!(keys(store.controlled_by("b", "u")), owned);
+        assert_eq!(keys(store.controlled_by("d", "u")), []);
+        assert_eq!(keys(store.controlled_by("b", "")), []);
+        assert_eq!(keys(store.uncontrolled("b")), [Key::new("b", "nobodys")]);
     }
 }
