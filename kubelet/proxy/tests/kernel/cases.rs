@@ -199,19 +199,31 @@ fn internal_local_policy_drops_without_a_local_endpoint() {
 fn source_ranges_guard_a_load_balancer() {
     let net = Net::new(2);
     let _servers = servers(&net);
-    let guarded = |range: &str| {
+    let guarded = |ranges: &[&str]| {
         let port = ServicePort {
-            load_balancer_ips: ["203.0.113.1".parse().unwrap()].into(),
-            source_ranges: Some([Cidr::parse(range).unwrap(), Cidr::parse("198.51.100.0/24").unwrap()].into()),
+            load_balancer_ips: ["203.0.113.1", "2001:db8::113"].map(|ip| ip.parse().unwrap()).into(),
+            source_ranges: Some(ranges.iter().map(|range| Cidr::parse(range).unwrap()).collect()),
             ..web()
         };
-        served(port, &[endpoint(v4(1), true)])
+        served(port, &[endpoint(v4(1), true), endpoint(v6(1), true)])
     };
-    let mut proxy = Proxy::start(&net.node, settings(), &[guarded("10.1.0.0/24")]);
+    let first = guarded(&["10.1.0.0/24", "198.51.100.0/24", "fd00:1::/64"]);
+    let mut proxy = Proxy::start(&net.node, settings(), &[first]);
     let client = &net.neighbours[0];
-    assert!(tcp(client, at("203.0.113.1:80")).is_ok());
-    assert!(proxy.change(&[guarded("192.0.2.0/24")]));
-    unanswered(client, at("203.0.113.1:80"), at("10.1.1.2:8080"));
+    let balanced = [
+        ("203.0.113.1:80", "10.1.1.2:8080"),
+        ("[2001:db8::113]:80", "[fd00:1:1::2]:8080"),
+    ];
+    for (front, _) in balanced {
+        assert!(tcp(client, at(front)).is_ok(), "{front}");
+    }
+    // Others, and what stands for nobody where nothing of a family could be read.
+    for ranges in [["192.0.2.0/24", "fd00:9::/64"], ["0.0.0.0/32", "::/128"]] {
+        assert!(proxy.change(&[guarded(&ranges)]));
+        for (front, endpoint) in balanced {
+            unanswered(client, at(front), at(endpoint));
+        }
+    }
     assert!(tcp(client, node_port(0)).is_ok(), "NodePorts are not guarded");
 }
 
