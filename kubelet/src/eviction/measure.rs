@@ -17,7 +17,7 @@ use proto::cri as pb;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// How long is waited for a count that was told to end, at most; no longer than it had.
@@ -123,19 +123,10 @@ impl Measurer {
     /// # Errors
     /// An earlier count of the pod hangs, or this one does.
     pub(super) async fn count(&self, uid: &PodUid, paths: Paths, deadline: Duration) -> Result<Used, WorkError> {
-        let given_up = Arc::new(AtomicBool::new(false));
-        let flag = given_up.clone();
-        let counting = self.counts.run(uid.as_str(), move || count(paths, &flag));
-        tokio::pin!(counting);
-        tokio::select! {
-            biased;
-            counted = &mut counting => counted,
-            () = tokio::time::sleep(deadline) => {
-                given_up.store(true, Ordering::Relaxed);
-                let ended = tokio::time::timeout(LAST_DEADLINE.min(deadline), counting).await;
-                ended.unwrap_or(Err(WorkError::Overdue))
-            }
-        }
+        let count = move |given_up: &AtomicBool| count(paths, given_up);
+        let counting = self.counts.run_for(uid.as_str(), deadline, count);
+        let ended = tokio::time::timeout(deadline + LAST_DEADLINE.min(deadline), counting).await;
+        ended.unwrap_or(Err(WorkError::Overdue))
     }
 
     /// Looks at files of the node; what has the same name comes one after another.

@@ -8,6 +8,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use std::any::Any;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -52,6 +53,28 @@ impl FileWork {
         done.map(|done| done?.downcast().map(|result| *result).map_err(|_| WorkError::Lost))
     }
 
+    /// As [`Self::run`], for a job that can end early: it is told to by its flag once it was waited for so long, or as soon as nobody
+    /// waits for it any more.
+    pub async fn run_for<T: Send + 'static>(
+        &self,
+        key: &str,
+        most: Duration,
+        job: impl FnOnce(&AtomicBool) -> T + Send + 'static,
+    ) -> Result<T, WorkError> {
+        let ends = Ends::default();
+        let told = ends.0.clone();
+        let working = self.run(key, move || job(&told));
+        tokio::pin!(working);
+        tokio::select! {
+            biased;
+            done = &mut working => done,
+            () = tokio::time::sleep(most) => {
+                drop(ends);
+                working.await
+            }
+        }
+    }
+
     fn run_any(&self, key: &str, job: Job) -> BoxFuture<'static, Result<Anything, WorkError>> {
         let (turn, deadline) = (self.turn(key), self.deadline);
         let work = async move {
@@ -76,10 +99,21 @@ impl FileWork {
     }
 }
 
+/// Tells a job to end when it goes.
+#[derive(Default)]
+struct Ends(Arc<AtomicBool>);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::sync::mpsc;
+    use std::time::Instant;
 
     const DEADLINE: Duration = Duration::from_secs(10);
 
@@ -105,6 +139,40 @@ mod tests {
         assert!(is_begun.try_recv().is_err(), "one job of a key at a time");
         go_on.send(()).expect("still there");
         assert_eq!(files.run("a", || 3).await, Ok(3), "once the first is over");
+    }
+
+    #[tokio::test]
+    async fn a_job_that_can_end_early_is_told_to_after_its_time_or_when_nobody_waits() {
+        let files = FileWork::new(Duration::from_secs(600));
+        let (tell, told) = mpsc::channel();
+        let until_told = |begun: tokio::sync::oneshot::Sender<()>| {
+            let tell = tell.clone();
+            move |flag: &AtomicBool| {
+                let _ = begun.send(());
+                // It hangs for good if it is not told.
+                let patience = Instant::now() + Duration::from_secs(60);
+                while !flag.load(Ordering::Relaxed) && Instant::now() < patience {
+                    std::thread::yield_now();
+                }
+                let was_told = flag.load(Ordering::Relaxed);
+                let _ = tell.send(was_told);
+                was_told
+            }
+        };
+        let (begun, _) = tokio::sync::oneshot::channel();
+        let short = files.run_for("a", Duration::from_millis(1), until_told(begun)).await;
+        assert_eq!(
+            (short, told.recv()),
+            (Ok(true), Ok(true)),
+            "what it came to is told all the same"
+        );
+        let (begun, is_begun) = tokio::sync::oneshot::channel();
+        let (waiting, job) = (files.clone(), until_told(begun));
+        let waits = tokio::spawn(async move { waiting.run_for("a", Duration::from_secs(600), job).await });
+        is_begun.await.expect("begun");
+        waits.abort();
+        assert!(waits.await.is_err_and(|error| error.is_cancelled()));
+        assert_eq!(told.recv(), Ok(true), "nobody waits for it");
     }
 
     #[tokio::test(start_paused = true)]

@@ -17,7 +17,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -148,27 +148,8 @@ impl Files {
 
     /// Counts one pod's files for a moment; what is not counted by then is incomplete.
     async fn count(&self, uid: &PodUid, paths: Paths, at: Timestamp) -> Result<PodFiles, WorkError> {
-        let given_up = Arc::new(AtomicBool::new(false));
-        let ends = GivesUp(given_up.clone());
-        let counting = self.work.run(uid.as_str(), move || paths.count(at, &given_up));
-        tokio::pin!(counting);
-        tokio::select! {
-            biased;
-            counted = &mut counting => counted,
-            () = tokio::time::sleep(COUNT) => {
-                drop(ends);
-                counting.await
-            }
-        }
-    }
-}
-
-/// Tells a count that nobody waits for it, at the latest when whoever waited is gone.
-struct GivesUp(Arc<AtomicBool>);
-
-impl Drop for GivesUp {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
+        let count = move |given_up: &AtomicBool| paths.count(at, given_up);
+        self.work.run_for(uid.as_str(), COUNT, count).await
     }
 }
 

@@ -10,7 +10,7 @@ use crate::pod_object;
 use k8s_openapi::api::core::v1::Pod;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// How long is counted; what is not counted by then is absent.
@@ -60,32 +60,12 @@ impl Logs {
         let places = active
             .flat_map(|pod| places(&pod.pod, &spec::pod_log_directory(&pod.pod, &parts.context)))
             .collect();
-        let end = End::default();
-        let told = end.0.clone();
-        let counting = self.work.run("logs", move || count(places, &told));
-        tokio::pin!(counting);
-        let counted = tokio::select! {
-            biased;
-            counted = &mut counting => counted,
-            () = tokio::time::sleep(COUNT) => {
-                drop(end);
-                counting.await
-            }
-        };
+        let count = move |given_up: &AtomicBool| count(places, given_up);
+        let counted = self.work.run_for("logs", COUNT, count).await;
         counted.unwrap_or_else(|error| {
             tracing::warn!(%error, "what containers' logs take cannot be counted");
             Vec::new()
         })
-    }
-}
-
-/// Tells the count that nobody waits for it any more.
-#[derive(Default)]
-struct End(Arc<AtomicBool>);
-
-impl Drop for End {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
     }
 }
 
