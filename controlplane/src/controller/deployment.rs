@@ -126,10 +126,11 @@ impl Deployments {
     fn claims(&self, deployment: &Deployment) -> owner::Claims<ReplicaSet> {
         let selector = deployment.spec.as_ref().map(|s| Selector::from_api(&s.selector));
         let selector = selector.and_then(Result::ok).unwrap_or_else(Selector::nothing);
-        let sets = &self.informers.replica_sets;
-        let namespace = deployment.namespace().unwrap_or_default();
-        let controlled = sets.controlled_by(&namespace, &deployment.uid().unwrap_or_default());
-        let orphans = sets.uncontrolled(&namespace);
+        let (namespace, uid) = (
+            deployment.namespace().unwrap_or_default(),
+            deployment.uid().unwrap_or_default(),
+        );
+        let (controlled, orphans) = self.informers.replica_sets.claimable(&namespace, &uid);
         owner::claim(
             (&write::DEPLOYMENTS, deployment),
             &selector,

@@ -74,8 +74,7 @@ impl Jobs {
     /// Its pods, and the writes that make them so. What is adopted is tracked, what is released no longer.
     fn claims(&self, job: &Job) -> owner::Claims<Pod> {
         let (namespace, uid) = (job.namespace().unwrap_or_default(), job.uid().unwrap_or_default());
-        let controlled = self.informers.pods.controlled_by(&namespace, &uid);
-        let orphans = self.informers.pods.uncontrolled(&namespace);
+        let (controlled, orphans) = self.informers.pods.claimable(&namespace, &uid);
         let mut claims = owner::claim((&write::JOBS, job), &selector(job), &write::PODS, controlled, orphans);
         for write in &mut claims.writes {
             let Verb::Patch(_, _, body) = &mut write.verb else {

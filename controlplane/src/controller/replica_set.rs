@@ -39,8 +39,8 @@ impl ReplicaSets {
     /// What belongs to a replica set, and what it would take to make that so.
     fn claims(&self, rs: &ReplicaSet) -> owner::Claims<Pod> {
         let selector = selector(rs).unwrap_or_else(Selector::nothing);
-        let controlled = self.controlled(rs);
-        let orphans = self.informers.pods.uncontrolled(&rs.namespace().unwrap_or_default());
+        let (namespace, uid) = (rs.namespace().unwrap_or_default(), rs.uid().unwrap_or_default());
+        let (controlled, orphans) = self.informers.pods.claimable(&namespace, &uid);
         let orphans = orphans.into_iter().filter(|p| is_active(p)).collect();
         owner::claim((&write::REPLICA_SETS, rs), &selector, &write::PODS, controlled, orphans)
     }

@@ -89,8 +89,7 @@ impl ReplicationControllers {
     fn claims(&self, rc: &ReplicationController) -> owner::Claims<Pod> {
         let selector = selector(rc).unwrap_or_else(Selector::nothing);
         let (namespace, uid) = (rc.namespace().unwrap_or_default(), rc.uid().unwrap_or_default());
-        let controlled = self.informers.pods.controlled_by(&namespace, &uid);
-        let orphans = self.informers.pods.uncontrolled(&namespace);
+        let (controlled, orphans) = self.informers.pods.claimable(&namespace, &uid);
         let orphans = orphans.into_iter().filter(|p| is_active(p)).collect();
         let owner = (&write::REPLICATION_CONTROLLERS, rc);
         owner::claim(owner, &selector, &write::PODS, controlled, orphans)

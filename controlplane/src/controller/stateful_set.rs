@@ -177,15 +177,8 @@ impl StatefulSets {
     fn look(&self, key: &Key) -> Option<Seen> {
         let set = self.informers.stateful_sets.get_key(key)?;
         let uid = set.uid().unwrap_or_default();
-        let (pods, revisions) = (&self.informers.pods, &self.informers.revisions);
-        let pods = (
-            pods.controlled_by(&key.namespace, &uid),
-            pods.uncontrolled(&key.namespace),
-        );
-        let revisions = (
-            revisions.controlled_by(&key.namespace, &uid),
-            revisions.uncontrolled(&key.namespace),
-        );
+        let pods = self.informers.pods.claimable(&key.namespace, &uid);
+        let revisions = self.informers.revisions.claimable(&key.namespace, &uid);
         Seen::new(set, pods, revisions)
     }
 }

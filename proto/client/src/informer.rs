@@ -199,9 +199,10 @@ impl<K: Object> Informer<K> {
         self.shared.store.controlled_by(namespace, uid)
     }
 
-    /// The objects of one namespace without a controller reference, ordered by key.
-    pub fn uncontrolled(&self, namespace: &str) -> Vec<Arc<K>> {
-        self.shared.store.uncontrolled(namespace)
+    /// What an owner of this UID may have in its namespace, at one moment and ordered by key: what [`Self::controlled_by`] gives, and
+    /// what has no controller reference.
+    pub fn claimable(&self, namespace: &str, uid: &str) -> (Vec<Arc<K>>, Vec<Arc<K>>) {
+        self.shared.store.claimable(namespace, uid)
     }
 
     /// How many objects there are.

@@ -6,9 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 
+/// The UID that stands for no controlling owner.
+const NOBODY: &str = "";
+
 struct Tables<K> {
     objects: BTreeMap<Key, Arc<K>>,
-    /// Keys by controlling owner's UID; objects without one are under the empty UID.
+    /// Keys by controlling owner's UID; objects without one are under [`NOBODY`].
     controlled: BTreeMap<String, BTreeSet<Key>>,
     feeds: Vec<Weak<Feed<K>>>,
 }
@@ -33,7 +36,7 @@ impl<K> Default for Store<K> {
 fn controller_uid<K: Object>(object: &K) -> &str {
     let owners = object.meta().owner_references.iter().flatten();
     let mut controllers = owners.filter(|o| o.controller == Some(true));
-    controllers.next().map_or("", |o| o.uid.as_str())
+    controllers.next().map_or(NOBODY, |o| o.uid.as_str())
 }
 
 impl<K: Object> Tables<K> {
@@ -80,7 +83,7 @@ impl<K: Object> Tables<K> {
         });
     }
 
-    /// Of a controlling owner's objects, those of one namespace.
+    /// Of a controlling owner's objects, or of nobody's, those of one namespace.
     fn pick(&self, namespace: &str, uid: &str) -> Vec<Arc<K>> {
         let Some(keys) = self.controlled.get(uid) else {
             return Vec::new();
@@ -88,6 +91,14 @@ impl<K: Object> Tables<K> {
         let range = keys.range((Bound::Included(Key::new(namespace, "")), Bound::Unbounded));
         let keys = range.take_while(|k| k.namespace == namespace);
         keys.filter_map(|k| self.objects.get(k).cloned()).collect()
+    }
+
+    /// Who has no UID owns nothing.
+    fn pick_owned(&self, namespace: &str, uid: &str) -> Vec<Arc<K>> {
+        match uid {
+            NOBODY => Vec::new(),
+            uid => self.pick(namespace, uid),
+        }
     }
 }
 
@@ -144,15 +155,12 @@ impl<K: Object> Store<K> {
     }
 
     pub(super) fn controlled_by(&self, namespace: &str, uid: &str) -> Vec<Arc<K>> {
-        if uid.is_empty() {
-            Vec::new()
-        } else {
-            self.read().pick(namespace, uid)
-        }
+        self.read().pick_owned(namespace, uid)
     }
 
-    pub(super) fn uncontrolled(&self, namespace: &str) -> Vec<Arc<K>> {
-        self.read().pick(namespace, "")
+    pub(super) fn claimable(&self, namespace: &str, uid: &str) -> (Vec<Arc<K>>, Vec<Arc<K>>) {
+        let tables = self.read();
+        (tables.pick_owned(namespace, uid), tables.pick(namespace, NOBODY))
     }
 
     pub(super) fn subscribe(&self) -> Subscription<K> {
@@ -195,6 +203,10 @@ mod tests {
         assert_eq!(keys(store.controlled_by("b", "u")), owned);
         assert_eq!(keys(store.controlled_by("d", "u")), []);
         assert_eq!(keys(store.controlled_by("b", "")), []);
-        assert_eq!(keys(store.uncontrolled("b")), [Key::new("b", "nobodys")]);
+        for (uid, own) in [("u", &owned[..]), ("", &[])] {
+            let (controlled, orphans) = store.claimable("b", uid);
+            assert_eq!(keys(controlled), own, "{uid}");
+            assert_eq!(keys(orphans), [Key::new("b", "nobodys")], "{uid}");
+        }
     }
 }
