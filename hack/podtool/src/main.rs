@@ -180,6 +180,10 @@ struct ScheduleArgs {
     /// Pods to be bound.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     pods: Option<u32>,
+    /// Plain pods that are pending before the scheduler begins: `make` them, by a control plane without one, and `watch` them bound by one
+    /// that has just started.
+    #[arg(long, conflicts_with = "workload")]
+    pending: Option<schedule::Pending>,
 }
 
 #[derive(Args)]
@@ -244,7 +248,10 @@ async fn main() -> anyhow::Result<()> {
         Command::Schedule(args) => {
             let [nodes, pods] = [args.nodes, args.pods].map(|count| count.map(|count| count as usize));
             let plan = schedule::Plan::new(args.workload.as_deref(), nodes, pods).map_err(anyhow::Error::msg)?;
-            schedule::measure(&args.kubeconfig, args.server, plan).await
+            match args.pending {
+                None => schedule::measure(&args.kubeconfig, args.server, plan).await,
+                Some(step) => schedule::pending(&args.kubeconfig, args.server, plan, step).await,
+            }
         }
         Command::Controllers(args) => {
             let plan = controllers::Plan {

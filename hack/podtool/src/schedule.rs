@@ -1,6 +1,7 @@
 //! Pods bound per second: hollow nodes (objects, statuses and leases, with nobody behind them), pods created through the API,
 //! bindings counted on a watch; plain pods, or one of upstream's workloads with what else there is in it.
 
+mod pending;
 mod workload;
 
 use std::collections::BTreeSet;
@@ -21,7 +22,8 @@ use serde_json::{Value, json};
 
 use crate::connect;
 use crate::idle;
-use crate::processes::{Group, cpu, cpu_since};
+use crate::processes::Group;
+pub(crate) use pending::{Pending, pending};
 use workload::{Kind, Workload};
 
 /// Requests of ours under way at once.
@@ -100,17 +102,13 @@ pub(crate) async fn measure(kubeconfig: &Path, server: Group, plan: Plan) -> any
         plan.workload.name, first.0, measured.0
     );
     let begun = Instant::now();
-    let node_api: Api<Node> = Api::all(client.clone());
     let lease_api: Api<Lease> = Api::namespaced(client.clone(), LEASES);
     // Leases are renewed from the first node on; that never ends by itself.
     tokio::select! {
         biased;
         failed = renew(&lease_api, nodes, begun) => failed.context("renewing leases"),
         done = async {
-            each(nodes, |n| make_node(&node_api, &lease_api, n, &plan)).await.context("registering nodes")?;
-            row("registered", nodes, begun.elapsed());
-            until(|| schedulable(&client, nodes)).await.context("nodes with their taints off")?;
-            row("and schedulable", nodes, begun.elapsed());
+            register(&client, &plan, begun).await?;
             prepare(&client, &plan.workload).await.context("what is there before")?;
             let pods: Api<Pod> = Api::namespaced(client.clone(), workload::FIRST);
             tokio::select! {
@@ -120,6 +118,22 @@ pub(crate) async fn measure(kubeconfig: &Path, server: Group, plan: Plan) -> any
             }
         } => done,
     }
+}
+
+/// The nodes, until pods may go there.
+async fn register(client: &Client, plan: &Plan, begun: Instant) -> anyhow::Result<()> {
+    let nodes = plan.workload.nodes;
+    let node_api: Api<Node> = Api::all(client.clone());
+    let lease_api: Api<Lease> = Api::namespaced(client.clone(), LEASES);
+    each(nodes, |n| make_node(&node_api, &lease_api, n, plan))
+        .await
+        .context("registering nodes")?;
+    row("registered", nodes, begun.elapsed());
+    until(|| schedulable(client, nodes))
+        .await
+        .context("nodes with their taints off")?;
+    row("and schedulable", nodes, begun.elapsed());
+    Ok(())
 }
 
 /// Namespaces, the priority class, and the pods that are there before, each with a node.
@@ -184,12 +198,12 @@ async fn attempts(client: &Client) -> anyhow::Result<(f64, f64)> {
     Ok((sum("sum"), sum("count")))
 }
 
+/// Creates the pods and waits until they are bound.
 async fn bind(client: &Client, groups: &[Group; 2], plan: &Plan) -> anyhow::Result<()> {
     let (pods, kind) = plan.workload.measured;
     let api: Api<Pod> = Api::namespaced(client.clone(), workload::MEASURED);
     let from = latest(&api).await?;
-    let tried = attempts(client).await?;
-    let before = cpu(groups)?;
+    let start = Costs::of(client, groups).await?;
     let begun = Instant::now();
     let creating = async {
         each(pods, |n| make_pod(&api, kind, n)).await.context("creating pods")?;
@@ -201,25 +215,48 @@ async fn bind(client: &Client, groups: &[Group; 2], plan: &Plan) -> anyhow::Resu
         anyhow::Ok(bound.duration_since(begun))
     };
     let (created, bound) = tokio::try_join!(creating, binding)?;
-    let used = cpu_since(groups, &before)?;
+    let end = Costs::of(client, groups).await?;
     row("pods created", pods, created);
     row("pods bound", pods, bound);
     tell_gate(plan, pods as f64 / bound.as_secs_f64());
-    let each = |used: Duration| used.as_secs_f64() * 1000.0 / pods as f64;
-    println!(
-        "{:<20} {:>9.3} ms server, {:.3} ms client (leases included)",
-        "CPU of a pod",
-        each(used[0]),
-        each(used[1])
-    );
-    let (seconds, count) = attempts(client).await?;
-    let (seconds, count) = (seconds - tried.0, count - tried.1);
-    println!(
-        "{:<20} {:>9.3} ms, {count:.0} of them",
-        "a scheduling attempt",
-        seconds * 1000.0 / count.max(1.0)
-    );
-    let [proportional, anonymous] = idle::memory(&groups[0])?;
+    end.tell_since(&start, pods);
+    tell_memory(&groups[0])
+}
+
+/// What pods took so far.
+struct Costs {
+    /// CPU time of the control plane, and of this process.
+    cpu: [Duration; 2],
+    /// Seconds of scheduling attempts, and how many there were.
+    attempts: (f64, f64),
+}
+
+impl Costs {
+    async fn of(client: &Client, groups: &[Group; 2]) -> anyhow::Result<Self> {
+        let attempts = attempts(client).await?;
+        let cpu = [groups[0].cpu()?, groups[1].cpu()?];
+        Ok(Self { cpu, attempts })
+    }
+
+    fn tell_since(&self, before: &Self, pods: usize) {
+        let each = |group: usize| (self.cpu[group] - before.cpu[group]).as_secs_f64() * 1000.0 / pods as f64;
+        println!(
+            "{:<20} {:>9.3} ms server, {:.3} ms client (leases included)",
+            "CPU of a pod",
+            each(0),
+            each(1)
+        );
+        let (seconds, count) = (self.attempts.0 - before.attempts.0, self.attempts.1 - before.attempts.1);
+        println!(
+            "{:<20} {:>9.3} ms, {count:.0} of them",
+            "a scheduling attempt",
+            seconds * 1000.0 / count.max(1.0)
+        );
+    }
+}
+
+fn tell_memory(server: &Group) -> anyhow::Result<()> {
+    let [proportional, anonymous] = idle::memory(server)?;
     println!(
         "{:<20} {proportional:>9.1} MB Pss, {anonymous:.1} anonymous",
         "server's memory"
@@ -338,8 +375,17 @@ async fn make_pod(api: &Api<Pod>, kind: Kind, n: usize) -> anyhow::Result<()> {
 }
 
 /// When the last of so many pods was seen with a node.
-async fn bound(api: &Api<Pod>, count: usize, mut from: String) -> anyhow::Result<Instant> {
-    let mut seen = BTreeSet::new();
+async fn bound(api: &Api<Pod>, count: usize, from: String) -> anyhow::Result<Instant> {
+    bound_beside(api, count, from, BTreeSet::new()).await
+}
+
+/// As [`bound`], where these pods have one already.
+async fn bound_beside(
+    api: &Api<Pod>,
+    count: usize,
+    mut from: String,
+    mut seen: BTreeSet<Option<String>>,
+) -> anyhow::Result<Instant> {
     loop {
         let params = WatchParams::default().timeout(WATCH_SECONDS);
         let mut events = api.watch(&params, &from).await?.boxed();

@@ -1,5 +1,5 @@
 //! What TCP gets through between pods of two nodes: by our tunnel beside one set up by hand, and by `host-gw` beside a plain
-//! route, and beside one whose nodes follow connections, which any node with Services or policies does. Two namespaces for nodes are
+//! route; and beside either where nodes follow connections, which any node with Services or policies does. Two namespaces for nodes are
 //! joined by a pair of interfaces, each has one for a pod behind it; everything is made anew for each run, the ways take turns, in the
 //! other order every second time, and medians are compared. Needs root, `ip`, `nft` and `iperf3`. Run it with `--release`; arguments
 //! are the number of runs (5) and the seconds of each (3).
@@ -26,8 +26,8 @@ type Outcome<T> = Result<T, Box<dyn Error>>;
 enum Way {
     Ours(Kind),
     Plain(Kind),
-    /// A plain route, with connections followed.
-    Tracked,
+    /// As plain, with connections followed.
+    Tracked(Kind),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,12 +36,13 @@ enum Kind {
     HostGw,
 }
 
-const WAYS: [Way; 5] = [
+const WAYS: [Way; 6] = [
     Way::Plain(Kind::Vxlan),
     Way::Ours(Kind::Vxlan),
+    Way::Tracked(Kind::Vxlan),
     Way::Plain(Kind::HostGw),
     Way::Ours(Kind::HostGw),
-    Way::Tracked,
+    Way::Tracked(Kind::HostGw),
 ];
 
 fn run(program: &str, words: &str) -> Outcome<String> {
@@ -230,12 +231,12 @@ fn track(lab: &Lab) -> Outcome<()> {
 }
 
 fn once(way: Way, seconds: u32) -> Outcome<f64> {
-    let is_tunnel = matches!(way, Way::Ours(Kind::Vxlan) | Way::Plain(Kind::Vxlan));
-    let lab = Lab::new(if is_tunnel { 1450 } else { 1500 })?;
+    let (Way::Ours(kind) | Way::Plain(kind) | Way::Tracked(kind)) = way;
+    let lab = Lab::new(if kind == Kind::Vxlan { 1450 } else { 1500 })?;
     match way {
         Way::Ours(kind) => lab.by_us(kind)?,
         Way::Plain(kind) => lab.by_hand(kind)?,
-        Way::Tracked => lab.by_hand(Kind::HostGw).and_then(|()| track(&lab))?,
+        Way::Tracked(kind) => lab.by_hand(kind).and_then(|()| track(&lab))?,
     }
     lab.measure(seconds)
 }
@@ -268,20 +269,26 @@ fn main() -> Outcome<()> {
             "0.9",
         ),
         (
+            Way::Ours(Kind::Vxlan),
+            Way::Tracked(Kind::Vxlan),
+            "vxlan beside one by hand with connections followed",
+            "0.9",
+        ),
+        (
             Way::Ours(Kind::HostGw),
             Way::Plain(Kind::HostGw),
             "host-gw beside a plain route",
             "0.95",
         ),
         (
-            Way::Tracked,
+            Way::Tracked(Kind::HostGw),
             Way::Plain(Kind::HostGw),
             "a plain route with connections followed beside one without: no node with Services or policies has more",
             "none, the kernel's own",
         ),
         (
             Way::Ours(Kind::HostGw),
-            Way::Tracked,
+            Way::Tracked(Kind::HostGw),
             "host-gw beside one with connections followed",
             "0.95",
         ),
