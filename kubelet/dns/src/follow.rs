@@ -37,7 +37,9 @@ const SLICES: Taking<EndpointSlice> = Taking {
     set: set_slice,
     endpoints: |_, change| {
         let sides = [&change.old, &change.new].into_iter().flatten();
-        sides.map(|slice| slice.endpoints.as_ref().map_or(0, Vec::len)).sum()
+        // An endpoint may have a hundred addresses, each of which is one here.
+        let all = sides.flat_map(|slice| slice.endpoints.iter().flatten());
+        all.map(|endpoint| endpoint.addresses.len()).sum()
     },
 };
 const NAMESPACES: Taking<Namespace> = Taking {
