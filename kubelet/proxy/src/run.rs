@@ -15,6 +15,7 @@ use crate::apply::Kernel;
 use crate::notice::{Changed, Notice, Observer, Synced};
 use crate::settings::Settings;
 
+mod budget;
 mod remembered;
 mod worker;
 
@@ -230,6 +231,10 @@ impl Turn {
                 for (service, beyond) in written.crowded {
                     tracing::warn!(%service, beyond, "a Service has more endpoints than are used");
                     self.tell(&Notice::Crowded(service, beyond));
+                }
+                for service in written.without {
+                    tracing::warn!(%service, "a Service is not served at its addresses from outside: its namespace has too many");
+                    self.tell(&Notice::Without(service, budget::ELEMENTS_MAX));
                 }
                 for service in written.unfollowed {
                     tracing::warn!(%service, "this node's kernel does not follow SCTP connections");
