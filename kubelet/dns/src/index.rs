@@ -3,7 +3,7 @@
 //!
 //! A service is found by its two labels (`\5nginx\7default`), an address by itself. Endpoints stand with their slice, sorted, so that
 //! an endpoint's name costs one binary search a slice. What an address belongs to is a multiset: the same endpoint may stand in two
-//! slices for a while, and the first to go must not take the other's name with it. Whose own an address is stands apart from whose
+//! slices for a while, and the first to go must not take the other's name with it. (Within a slice it counts once.) Whose own an address is stands apart from whose
 //! endpoints it is: the API server gives the one, anybody writes the other, as often as they like.
 
 use crate::wire::Name;
@@ -113,12 +113,19 @@ impl Index {
         namespaces.is_some_and(|namespaces| namespaces.iter().any(|label| **label == *namespace))
     }
 
+    /// How many endpoints stand behind a service, ready or not.
+    pub fn endpoints(&self, namespace: &str, name: &str) -> usize {
+        let entry = key(&[name, namespace]).and_then(|key| self.services.get(&key[..]));
+        let slices = entry.into_iter().flat_map(|entry| &entry.slices);
+        slices.map(|slice| slice.endpoints.len()).sum()
+    }
+
     /// The services whose own an address is: one, or for a moment another beside it.
     pub fn holders(&self, address: &IpAddr) -> &[Arc<[u8]>] {
         self.holders.get(address).map_or(&[], Vec::as_slice)
     }
 
-    /// The headless services an address stands behind. A service may be named twice.
+    /// The headless services an address stands behind. A service is named once for each of its slices that says so.
     pub fn owners(&self, address: &IpAddr) -> &[Arc<[u8]>] {
         self.owners.get(address).map_or(&[], Vec::as_slice)
     }
@@ -144,7 +151,11 @@ impl Index {
         let Some(key) = self.entry(&wire, spec.is_some()) else {
             return;
         };
-        // What follows from the service follows for all its endpoints.
+        // Most changes of a service are none of what it is here, and what follows from it follows for all its endpoints.
+        if self.services.get(&key).is_some_and(|entry| entry.spec == spec) {
+            self.forget_empty(&key);
+            return;
+        }
         self.link_service(&key, false);
         if let Some(entry) = self.services.get_mut(&key) {
             entry.spec = spec;
@@ -219,12 +230,13 @@ impl Index {
             return;
         };
         let new = entry.slices.iter().find(|slice| *slice.name == *name);
-        let new: Vec<IpAddr> = new.map_or_else(Vec::new, |slice| slice.addresses(published).collect());
-        for address in old.iter().flat_map(|slice| slice.addresses(published)) {
-            take_one(&mut self.owners, &address, &key);
+        let [old, new] =
+            [old.as_ref(), new].map(|slice| slice.map_or_else(Vec::new, |slice| slice.distinct(published)));
+        for address in old.iter().filter(|address| new.binary_search(address).is_err()) {
+            take_one(&mut self.owners, address, &key);
         }
-        for address in new {
-            give(&mut self.owners, address, key.clone());
+        for address in new.iter().filter(|address| old.binary_search(address).is_err()) {
+            give(&mut self.owners, *address, key.clone());
         }
         self.forget_empty(&key);
     }
@@ -255,7 +267,7 @@ impl Index {
             Some(Spec::Cluster { addresses, .. }) => (&mut self.holders, addresses.to_vec()),
             Some(Spec::Headless { published }) => {
                 let slices = entry.slices.iter();
-                let addresses = slices.flat_map(|slice| slice.addresses(*published));
+                let addresses = slices.flat_map(|slice| slice.distinct(*published));
                 (&mut self.owners, addresses.collect())
             }
             _ => return,

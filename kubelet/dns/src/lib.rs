@@ -45,6 +45,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use tokio::task::{JoinSet, LocalSet};
 use tokio_util::sync::CancellationToken;
@@ -274,7 +275,15 @@ fn on_thread(
         .thread_stack_size(STACK_BYTES)
         .build();
     let runtime = runtime.map_err(Error::Thread)?;
-    LocalSet::new().block_on(&runtime, serve_all(sources, settings, checked, metrics, stop))
+    until_ended(runtime, serve_all(sources, settings, checked, metrics, stop))
+}
+
+/// Runs what does not leave this thread. What its other thread still waits for when it has ended, as a kernel that does not answer, is
+/// not waited for: that thread ends by itself.
+fn until_ended<T>(runtime: Runtime, work: impl Future<Output = T>) -> T {
+    let ended = LocalSet::new().block_on(&runtime, work);
+    runtime.shutdown_background();
+    ended
 }
 
 async fn serve_all(
@@ -335,5 +344,34 @@ async fn serve_all(
             metrics.panic();
             Err(Error::Panicked)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+    use tokio::sync::mpsc::unbounded_channel;
+
+    #[test]
+    fn the_end_waits_for_no_kernel() {
+        let (begin, mut begun) = unbounded_channel();
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let (end, ended) = std::sync::mpsc::channel();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        until_ended(runtime, async move {
+            tokio::task::spawn_blocking(move || {
+                let _ = begin.send(());
+                // Longer than anything here takes.
+                let _ = end.send(released.recv_timeout(Duration::from_secs(10)).is_ok());
+            });
+            begun.recv().await.unwrap();
+        });
+        // What it waits for comes only now.
+        release.send(()).unwrap();
+        assert_eq!(ended.recv(), Ok(true), "it was waited for");
     }
 }

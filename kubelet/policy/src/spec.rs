@@ -93,7 +93,7 @@ pub struct Peers {
 }
 
 /// Which port.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PortChoice {
     /// First and last.
     Range(u16, u16),
@@ -102,7 +102,7 @@ pub enum PortChoice {
 }
 
 /// A protocol and ports of it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Port {
     /// IP protocol number.
     pub protocol: u8,
@@ -111,7 +111,7 @@ pub struct Port {
 }
 
 /// One rule: traffic with any of the peers at any of the ports is allowed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Rule {
     /// Absent: everybody.
     pub peers: Option<Peers>,

@@ -13,6 +13,7 @@ mod settle;
 mod shares;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::RandomState;
 use std::net::IpAddr;
 
 use client::Key;
@@ -23,7 +24,7 @@ use crate::selector::{Labels, Selector};
 use crate::spec::{Direction, Policy};
 use chains::Chains;
 use sets::Sets;
-use shares::{LIMITS, Limits};
+use shares::{Cut, LIMITS, Limits};
 pub use shares::{Overfull, Shortage};
 
 /// A pod by what two sources say of it.
@@ -101,8 +102,10 @@ pub struct World {
     halved: u32,
     /// What there is at most now.
     limits: Limits,
-    /// How many rules local pods would have that are let have nothing, as there is no room for their rules: of each direction.
-    cut: BTreeMap<PodId, [usize; 2]>,
+    /// Local pods that are let have nothing, as there is no room for their rules: what they lack of each direction.
+    cut: BTreeMap<PodId, [Vec<Cut>; 2]>,
+    /// By what pods' rules are told to be the same; nobody can look for others that seem so.
+    likeness: RandomState,
     /// Those of them that are known to be.
     told_cut: BTreeSet<(PodId, Direction)>,
     /// Those nobody has heard of.
@@ -134,6 +137,7 @@ impl Default for World {
             halved: 0,
             limits: LIMITS,
             cut: BTreeMap::new(),
+            likeness: RandomState::new(),
             told_cut: BTreeSet::new(),
             untold_cut: BTreeSet::new(),
             parts: BTreeMap::new(),

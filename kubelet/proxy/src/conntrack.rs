@@ -27,6 +27,14 @@ const RETRY: Duration = Duration::from_secs(10);
 /// How often all flows of Services are looked over, whether something changed or not, as upstream does.
 const ALL_EVERY: Duration = Duration::from_secs(3600);
 
+/// A look goes through all of the kernel's flows, and whose Services change decides how often there is one: between two there is so many
+/// times of what one took, but no longer than what is stale may stay.
+const REST: u32 = 4;
+const REST_MAX: Duration = Duration::from_secs(2);
+
+/// Looks once; returns what that took. Blocks.
+type Look = Arc<dyn Fn(&Stale) -> Result<Duration, Error> + Send + Sync>;
+
 /// What is to be looked at next.
 #[derive(Default)]
 struct Waiting {
@@ -77,6 +85,14 @@ impl Flows {
     /// Looks whenever something changed, and now and then at everything, until `stop`. The flows are those of the network namespace
     /// that blocking work runs in: the process's.
     pub async fn run(self, metrics: Metrics, stop: CancellationToken) {
+        let look: Look = Arc::new(move |stale| {
+            let begun = Instant::now();
+            sweep(stale, &metrics).map(|()| begun.elapsed())
+        });
+        self.look(look, stop).await;
+    }
+
+    async fn look(self, look: Look, stop: CancellationToken) {
         let mut all_at = Instant::now() + ALL_EVERY;
         while !stop.is_cancelled() {
             let woken = timeout(all_at.saturating_duration_since(Instant::now()), self.wake.notified());
@@ -88,19 +104,24 @@ impl Flows {
                 self.take_all();
             }
             let stale = Arc::new(self.take());
-            let (of, told) = (stale.clone(), metrics.clone());
-            let swept = client::blocking::spawn(move || sweep(&of, &told)).await;
-            let failed = match swept {
-                Ok(Ok(())) => None,
-                Ok(Err(error)) => Some(error.to_string()),
-                Err(broken) => Some(broken.to_string()),
+            let (of, look) = (stale.clone(), look.clone());
+            let looked = client::blocking::spawn(move || look(&of)).await;
+            let looked = match looked {
+                Ok(looked) => looked.map_err(|error| error.to_string()),
+                Err(broken) => Err(broken.to_string()),
             };
-            if let Some(error) = failed {
-                tracing::warn!(error, "stale UDP flows of Services not deleted, trying again");
-                self.give_back(Arc::unwrap_or_clone(stale));
-                if stop.run_until_cancelled(tokio::time::sleep(RETRY)).await.is_none() {
-                    return;
+            let pause = match &looked {
+                Ok(took) => took.saturating_mul(REST).min(REST_MAX),
+                Err(error) => {
+                    tracing::warn!(error, "stale UDP flows of Services not deleted, trying again");
+                    self.give_back(Arc::unwrap_or_clone(stale));
+                    RETRY
                 }
+            };
+            if stop.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
+                return;
+            }
+            if looked.is_err() {
                 self.wake.notify_one();
             }
         }

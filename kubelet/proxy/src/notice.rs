@@ -74,6 +74,9 @@ pub enum Notice {
     Synced(Synced),
     /// A Service has so many more endpoints than are used of it; told once until it has fewer.
     Crowded(ServiceName, usize),
+    /// A Service is not served at its addresses from outside: those of its namespace's Services are more than this number of elements. Told
+    /// once until it is.
+    Without(ServiceName, usize),
     /// A Service has ports of SCTP, which this kernel does not follow; told once until it has none.
     Unfollowed(ServiceName),
     /// The kernel follows so many connections, and has no room for more; told once until it has.

@@ -15,6 +15,7 @@ use crate::apply::Kernel;
 use crate::notice::{Changed, Notice, Observer, Synced};
 use crate::settings::Settings;
 
+mod budget;
 mod remembered;
 mod worker;
 
@@ -22,6 +23,9 @@ use worker::Worker;
 
 /// How often the tables are looked at, whether they are still as written.
 const CHECK_EVERY: Duration = Duration::from_secs(10);
+/// How often all is written anew though nothing seems to be wrong, as upstream has it: an element that somebody took out of a set is seen by
+/// nobody (contract cni.md §7.1).
+const WHOLE_EVERY: Duration = Duration::from_secs(3600);
 /// The first and the longest wait after a write that failed (contract cni.md §7.1: 30 s).
 const RETRY_FIRST: Duration = Duration::from_millis(100);
 const RETRY_LAST: Duration = Duration::from_secs(30);
@@ -82,6 +86,7 @@ pub async fn run(
         queued_at: None,
         due: Some(now),
         not_before: now,
+        whole_at: now + WHOLE_EVERY,
     };
     // Which slices a Service has is known from the feed alone: a first write without them would leave every Service without
     // endpoints until the second.
@@ -117,6 +122,8 @@ struct Turn {
     due: Option<Instant>,
     /// The end of the pause after the last write.
     not_before: Instant,
+    /// When all is written anew.
+    whole_at: Instant,
 }
 
 impl Turn {
@@ -219,6 +226,9 @@ impl Turn {
             Ok(written) => {
                 self.due = None;
                 self.backoff.reset();
+                if written.full {
+                    self.whole_at = now + WHOLE_EVERY;
+                }
                 let synced = Synced {
                     snapshot: written.snapshot,
                     previous: written.previous,
@@ -230,6 +240,10 @@ impl Turn {
                 for (service, beyond) in written.crowded {
                     tracing::warn!(%service, beyond, "a Service has more endpoints than are used");
                     self.tell(&Notice::Crowded(service, beyond));
+                }
+                for service in written.without {
+                    tracing::warn!(%service, "a Service is not served at its addresses from outside: its namespace has too many");
+                    self.tell(&Notice::Without(service, budget::ELEMENTS_MAX));
                 }
                 for service in written.unfollowed {
                     tracing::warn!(%service, "this node's kernel does not follow SCTP connections");
@@ -249,6 +263,11 @@ impl Turn {
     /// Somebody may have flushed the rule set; others may have filled the table of connections.
     async fn check(&mut self) -> Result<(), Error> {
         if self.due.is_some() {
+            return Ok(());
+        }
+        if self.whole_at <= Instant::now() {
+            self.with_worker(Worker::start_anew);
+            self.queue();
             return Ok(());
         }
         let look = |worker: &mut Worker| (worker.is_intact(), worker.fills(), worker.forgets());

@@ -42,6 +42,8 @@ const NODE_MAX: Duration = Duration::from_secs(300);
 const BIND_RETRY: Duration = Duration::from_secs(5);
 /// The event of a Service of which not every endpoint is used; upstream knows no bound.
 const TOO_MANY_ENDPOINTS: &str = "TooManyEndpoints";
+/// The event of a Service that is not served at its addresses from outside; nor here.
+const TOO_MANY_ADDRESSES: &str = "TooManyAddresses";
 /// The event of a Service with ports of a protocol that the kernel does not follow; upstream leaves this to be found out.
 const UNFOLLOWED: &str = "SCTPNotFollowed";
 /// The event of a node whose kernel follows no more connections; upstream says nothing.
@@ -182,6 +184,15 @@ fn of_crowded(service: &ServiceName, beyond: usize) -> Told {
     let note =
         format!("{beyond} endpoints of a port get no traffic from this node: so many of one Service are not used");
     of_service(service, TOO_MANY_ENDPOINTS, note)
+}
+
+/// A Service is not served at its addresses from outside.
+fn of_without(service: &ServiceName, most: usize) -> Told {
+    let note = format!(
+        "no traffic from this node goes by externalIPs and load balancer addresses of this Service: those of its namespace's Services, times their \
+         ports and source ranges, are more than {most}, and older ones come first"
+    );
+    of_service(service, TOO_MANY_ADDRESSES, note)
 }
 
 fn full(connections: u64) -> String {
@@ -329,6 +340,7 @@ impl Around {
             Notice::Changed(changed) => metrics.changed(changed.services, changed.slices, &changed.triggers),
             Notice::Failed(_) => metrics.failed(),
             Notice::Crowded(service, beyond) => tell(of_crowded(service, *beyond)),
+            Notice::Without(service, most) => tell(of_without(service, *most)),
             Notice::Unfollowed(service) => tell(of_unfollowed(service, &node)),
             Notice::Full(connections) => tell(of_node(&node, true, FULL, &full(*connections))),
             Notice::Forgets { v4, clients } => tell(of_node(&node, true, FORGETS, &forgets(*v4, *clients))),

@@ -1,7 +1,7 @@
 //! Which modules decide. A list; what follows from being on it is the rules'.
 
 /// Modules that decide: pure functions over a snapshot.
-pub(super) const DECIDING: [&str; 102] = [
+pub(super) const DECIDING: [&str; 103] = [
     "controlplane/src/controller/autoscaler/behavior",
     "controlplane/src/controller/autoscaler/calculate",
     "controlplane/src/controller/autoscaler/decide",
@@ -28,6 +28,7 @@ pub(super) const DECIDING: [&str; 102] = [
     "kubelet/proxy/src/ledger",
     "kubelet/proxy/src/model",
     "kubelet/proxy/src/rules",
+    "kubelet/proxy/src/run/budget",
     "kubelet/proxy/src/serve/node",
     "kubelet/src/dra/answer",
     "kubelet/src/dra/checkpoint",

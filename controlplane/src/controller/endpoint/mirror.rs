@@ -92,6 +92,9 @@ fn remove<'a>(slices: impl IntoIterator<Item = &'a Arc<EndpointSlice>>) -> Vec<W
         .collect()
 }
 
+/// Address types of slices.
+const KINDS: [&str; 2] = ["IPv4", "IPv6"];
+
 /// Name, protocol, number and application protocol.
 type Port = (String, String, i32, Option<String>);
 /// What slices are told apart by: address type and ports.
@@ -125,7 +128,7 @@ impl Wanted {
             if added == most {
                 self.skipped += 1;
             } else if let Ok(ip) = address.ip.parse::<IpAddr>() {
-                let kind = if ip.is_ipv4() { "IPv4" } else { "IPv6" };
+                let kind = KINDS[usize::from(ip.is_ipv6())];
                 let group = self.groups.entry((kind, ports.clone())).or_default();
                 let pod = address.target_ref.as_ref().and_then(|pod| pod.uid.clone());
                 group
@@ -208,13 +211,15 @@ fn ports(group: &BTreeSet<Port>) -> Vec<EndpointPort> {
     group.iter().map(port).collect()
 }
 
-fn group_of(slice: &EndpointSlice) -> (&str, BTreeSet<Port>) {
+/// What a slice shows; nothing for one of a type that is not mirrored.
+fn group_of(slice: &EndpointSlice) -> Option<Group> {
+    let kind = KINDS.into_iter().find(|kind| *kind == slice.address_type)?;
     let ports = slice.ports.iter().flatten().map(|port| {
         let protocol = port.protocol.clone().unwrap_or_else(|| "TCP".to_owned());
         let name = port.name.clone().unwrap_or_default();
         (name, protocol, port.port.unwrap_or_default(), port.app_protocol.clone())
     });
-    (&slice.address_type, ports.collect())
+    Some((kind, ports.collect()))
 }
 
 fn labels(endpoints: &Endpoints) -> BTreeMap<String, String> {
@@ -243,10 +248,16 @@ pub fn plan(endpoints: &Endpoints, slices: &[Arc<EndpointSlice>], most: usize) -
     let (events, left_out) = (wanted.events(endpoints, most), wanted.left_out());
     let mut writes = Vec::new();
     let mut kept = BTreeSet::new();
+    // Of those that show the same the first is kept. Looked for by what they show: who writes Endpoints decides how many there are.
+    let mut there: BTreeMap<Group, &Arc<EndpointSlice>> = BTreeMap::new();
+    for slice in slices {
+        if let Some(group) = group_of(slice) {
+            there.entry(group).or_insert(slice);
+        }
+    }
     for (group, content) in wanted.groups {
         let content: Vec<Endpoint> = content.into_values().collect();
-        let same = |slice: &&Arc<EndpointSlice>| group_of(slice) == group;
-        match slices.iter().find(same) {
+        match there.get(&group) {
             Some(old) => {
                 kept.insert(old.name_any());
                 writes.extend(update(endpoints, old, content));

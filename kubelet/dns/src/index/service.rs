@@ -179,6 +179,14 @@ impl Slice {
         self.usable(published).map(|endpoint| endpoint.address)
     }
 
+    /// The same, sorted and each once: a slice may say one address as often as its author likes.
+    pub fn distinct(&self, published: bool) -> Vec<IpAddr> {
+        let mut all: Vec<IpAddr> = self.addresses(published).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
     /// Its endpoints that were given names, ready or not.
     pub fn given(&self) -> &[Endpoint] {
         let unnamed = self.endpoints.partition_point(|endpoint| endpoint.hostname.is_none());

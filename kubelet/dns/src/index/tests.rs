@@ -195,6 +195,30 @@ fn labels_that_say_addresses() {
 }
 
 #[test]
+fn a_slice_says_an_address_once() {
+    let mut index = bare();
+    let owner: IpAddr = "10.244.0.1".parse().unwrap();
+    let content = |count| (0, vec![(1, 0, true); count]);
+    let (many, fewer, other) = (
+        endpoints(0, 0, &content(1000)),
+        endpoints(0, 0, &content(3)),
+        endpoints(0, 1, &content(2)),
+    );
+    index.set_slice(None, Some(&many));
+    // By the service that comes to them, and by slices that come to it.
+    index.set_service("default", "a", Some(&service(2)));
+    assert_eq!((index.owners(&owner).len(), index.endpoints("default", "a")), (1, 1000));
+    index.set_slice(None, Some(&other));
+    assert_eq!((index.owners(&owner).len(), index.endpoints("default", "a")), (2, 1002));
+    index.set_slice(Some(&many), Some(&fewer));
+    assert_eq!(index.owners(&owner).len(), 2);
+    index.set_slice(Some(&fewer), None);
+    assert_eq!(index.owners(&owner).len(), 1);
+    index.set_slice(Some(&other), None);
+    assert!(index.owners(&owner).is_empty());
+}
+
+#[test]
 fn ten_thousand_services_are_small() {
     let mut index = bare();
     for number in 0..10_000 {

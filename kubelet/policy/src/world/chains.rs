@@ -51,6 +51,11 @@ impl Chains {
         (id, true)
     }
 
+    /// The chain of this namespace that is equal to this, if there is one.
+    pub(super) fn find(&self, namespace: &str, chain: Chain) -> Option<ChainId> {
+        self.by_content.get(&(namespace.to_owned(), chain)).copied()
+    }
+
     /// How many rules all of them have.
     pub(super) fn all_rules(&self) -> usize {
         self.all_rules

@@ -27,40 +27,82 @@ enum Other {
     Pods(SetKey),
 }
 
-/// Makes rules into what the kernel asks.
-pub(super) struct Maker<'a> {
+/// Where the sets are from that rules look into.
+pub(super) trait Source {
+    /// The set that is equal to this; absent where there is none, and none is made.
+    fn set(&mut self, key: SetKey) -> Option<SetId>;
+    /// The same set once more.
+    fn again(&mut self, set: SetId);
+    /// It was not needed.
+    fn give_back(&mut self, set: SetId);
+}
+
+/// Sets that are made where they are not there; each has one more user, of this namespace.
+pub(super) struct Making<'a> {
     pub(super) sets: &'a mut Sets,
     pub(super) everybody: Everybody<'a>,
     /// The pods'.
     pub(super) namespace: &'a str,
+}
+
+impl Source for Making<'_> {
+    fn set(&mut self, key: SetKey) -> Option<SetId> {
+        Some(self.sets.use_or_make(key, self.namespace, self.everybody))
+    }
+
+    fn again(&mut self, set: SetId) {
+        self.sets.use_again(set, self.namespace);
+    }
+
+    fn give_back(&mut self, set: SetId) {
+        self.sets.release(set, self.namespace);
+    }
+}
+
+/// Sets that are there, which stay as they are.
+pub(super) struct Finding<'a>(pub(super) &'a Sets);
+
+impl Source for Finding<'_> {
+    fn set(&mut self, key: SetKey) -> Option<SetId> {
+        self.0.find(&key)
+    }
+
+    fn again(&mut self, _: SetId) {}
+
+    fn give_back(&mut self, _: SetId) {}
+}
+
+/// Makes rules into what the kernel asks.
+pub(super) struct Maker<S> {
+    pub(super) source: S,
     pub(super) direction: Direction,
     pub(super) v4: bool,
 }
 
-impl Maker<'_> {
-    /// What these rules let a pod have, sorted, each once; every set in it has one more user.
-    pub(super) fn allows(&mut self, rules: &[&Rule], facts: &Facts) -> Vec<Allow> {
+impl<S: Source> Maker<S> {
+    /// What these rules let a pod have, sorted, each once. Absent where a set for it is.
+    pub(super) fn allows(&mut self, rules: &[&Rule], facts: &Facts) -> Option<Vec<Allow>> {
         if rules.iter().any(|rule| rule.peers.is_none() && rule.ports.is_none()) {
-            return vec![Allow::default()];
+            return Some(vec![Allow::default()]);
         }
         let mut allows = Vec::new();
         for rule in rules {
-            self.rule(rule, facts, &mut allows);
+            self.rule(rule, facts, &mut allows)?;
         }
         allows.arrange();
         let mut last = None;
         allows.retain(|allow| {
             let is_first = last != Some(*allow);
             if !is_first {
-                allow.sets().for_each(|set| self.sets.release(set, self.namespace));
+                allow.sets().for_each(|set| self.source.give_back(set));
             }
             last = Some(*allow);
             is_first
         });
-        allows
+        Some(allows)
     }
 
-    fn rule(&mut self, rule: &Rule, facts: &Facts, allows: &mut Vec<Allow>) {
+    fn rule(&mut self, rule: &Rule, facts: &Facts, allows: &mut Vec<Allow>) -> Option<()> {
         let ports = match &rule.ports {
             None => None,
             Some(ports) => {
@@ -73,46 +115,47 @@ impl Maker<'_> {
                     }
                     numbers = merge_ports(numbers);
                 } else if !names.is_empty() {
-                    let places = self.set(SetKey::Places(rule.peers.clone(), names, self.v4));
+                    let key = SetKey::Places(rule.peers.clone(), names, self.v4);
+                    let places = self.source.set(key)?;
                     allows.push(Allow {
                         places: Some(places),
                         ..Allow::default()
                     });
                 }
                 if numbers.is_empty() {
-                    return;
+                    return Some(());
                 }
                 Some(numbers)
             }
         };
         let mut ports = ports.map(PortSet::New);
         for other in self.others(rule) {
-            let ports = ports.as_mut().map(|ports| self.port_set(ports));
-            let mut allow = Allow {
-                ports,
-                ..Allow::default()
-            };
+            let mut allow = Allow::default();
+            if let Some(ports) = &mut ports {
+                allow.ports = Some(self.port_set(ports)?);
+            }
             match other {
                 Other::Anybody => {}
                 Other::Within(range) => allow.within = Some(range),
-                Other::Blocks(key) => allow.blocks = Some(self.set(key)),
-                Other::Pods(key) => allow.peers = Some(self.set(key)),
+                Other::Blocks(key) => allow.blocks = Some(self.source.set(key)?),
+                Other::Pods(key) => allow.peers = Some(self.source.set(key)?),
             }
             allows.push(allow);
         }
+        Some(())
     }
 
     /// The set of a rule's ports, looked for once.
-    fn port_set(&mut self, ports: &mut PortSet) -> SetId {
+    fn port_set(&mut self, ports: &mut PortSet) -> Option<SetId> {
         match ports {
             PortSet::New(numbers) => {
-                let set = self.set(SetKey::Ports(std::mem::take(numbers)));
+                let set = self.source.set(SetKey::Ports(std::mem::take(numbers)))?;
                 *ports = PortSet::Found(set);
-                set
+                Some(set)
             }
             PortSet::Found(set) => {
-                self.sets.use_again(*set, self.namespace);
-                *set
+                self.source.again(*set);
+                Some(*set)
             }
         }
     }
@@ -133,10 +176,6 @@ impl Maker<'_> {
             false => all.push(Other::Blocks(SetKey::Blocks(peers.blocks.clone(), self.v4))),
         }
         all
-    }
-
-    fn set(&mut self, key: SetKey) -> SetId {
-        self.sets.use_or_make(key, self.namespace, self.everybody)
     }
 }
 

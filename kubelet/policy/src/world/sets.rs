@@ -128,6 +128,11 @@ impl Sets {
         id
     }
 
+    /// The set that is equal to this, if there is one.
+    pub(super) fn find(&self, key: &SetKey) -> Option<SetId> {
+        self.by_key.get(key).copied()
+    }
+
     /// One user more of a set that is in use.
     pub(super) fn use_again(&mut self, id: SetId, namespace: &str) {
         if let Some(state) = self.states.get_mut(&id) {

@@ -3,11 +3,12 @@
 //! A pod whose rules there is no room for (see [`super::shares`]) has a chain without rules, which lets nothing through.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::BuildHasher;
 use std::net::IpAddr;
 
 use super::concern::Concerning;
-use super::maker::{Maker, most_allows};
-use super::shares::{parts, until_shared};
+use super::maker::{Finding, Maker, Making, most_allows};
+use super::shares::{Cut, parts, until_shared};
 use super::{ASKED_POLICIES, Everybody, NO_LABELS, Slots, World, first_of};
 use crate::change::{Allow, Chain, ChainId};
 use crate::facts::{Facts, NamedPort, PodId};
@@ -24,11 +25,11 @@ struct Alike {
     ports: Vec<NamedPort>,
 }
 
-/// A chain that was made, and how many rules there was no room for in it.
+/// A chain that was made, and what there was no room for, of which it has nothing then.
 #[derive(Clone, Copy)]
 struct Made {
     chain: ChainId,
-    cut: usize,
+    cut: Option<Cut>,
 }
 
 /// Chains made in one go.
@@ -153,9 +154,15 @@ impl World {
         }
         let rules = self.chains.rules();
         let mut wanted: BTreeMap<&str, usize> = rules.iter().map(|(name, count)| (name.as_str(), *count)).collect();
-        // Pods that are alike count each; that makes no difference to those who get what they want.
+        // Pods that are alike have one chain: a namespace that counted it for each would be left room it has no use for.
+        let mut counted = BTreeSet::new();
         for (id, cut) in &self.cut {
-            *wanted.entry(&id.key.namespace).or_default() += cut.iter().sum::<usize>();
+            let namespace = id.key.namespace.as_str();
+            let new = cut
+                .iter()
+                .flatten()
+                .filter(|cut| counted.insert((namespace, cut.likeness)));
+            *wanted.entry(namespace).or_default() += new.map(|cut| cut.rules).sum::<usize>();
         }
         let of = |pods: &BTreeSet<PodId>, name: &str| -> Vec<PodId> {
             let pods = pods.range(first_of(name)..).take_while(|id| id.key.namespace == name);
@@ -187,7 +194,7 @@ impl World {
         let cut = self.cut.iter().flat_map(|(id, cut)| {
             let directions = Direction::ALL
                 .into_iter()
-                .filter(|direction| cut[*direction as usize] > 0);
+                .filter(|direction| !cut[*direction as usize].is_empty());
             directions.map(|direction| (id.clone(), direction))
         });
         let cut: BTreeSet<_> = cut.collect();
@@ -244,14 +251,14 @@ impl World {
                         made
                     }
                     None => {
-                        let made = self.make_chain(id, &isolating, (direction, v4), going)?;
+                        let made = self.make_chain(id, &isolating, &alike, going)?;
                         going.made.insert(alike, made);
                         made
                     }
                 };
                 slots[direction as usize][family] = Some(made.chain);
-                if made.cut > 0 {
-                    self.cut.entry(id.clone()).or_default()[direction as usize] += made.cut;
+                if let Some(cut) = made.cut {
+                    self.cut.entry(id.clone()).or_default()[direction as usize].push(cut);
                 }
             }
         }
@@ -259,14 +266,9 @@ impl World {
     }
 
     /// The chain of one direction and family of a pod, which gains a user.
-    fn make_chain(
-        &mut self,
-        id: &PodId,
-        isolating: &[&Policy],
-        (direction, v4): (Direction, bool),
-        going: &mut Going<'_>,
-    ) -> Option<Made> {
+    fn make_chain(&mut self, id: &PodId, isolating: &[&Policy], alike: &Alike, going: &mut Going<'_>) -> Option<Made> {
         let namespace = id.key.namespace.as_str();
+        let (direction, v4) = (alike.direction, alike.v4);
         let facts: &Facts = &self.pods.get(id)?.facts;
         let rules = isolating.iter().filter_map(|policy| policy.rules(direction));
         let rules: Vec<&Rule> = rules.flatten().collect();
@@ -280,21 +282,32 @@ impl World {
             }
         };
         if wanted > 0 && !has_room {
+            if let Some(chain) = self.counted_chain(namespace, &rules, facts, alike, going) {
+                self.chains.use_again(chain);
+                return Some(Made { chain, cut: None });
+            }
             let allows = Vec::new();
             let (chain, _) = self.chains.use_or_make(namespace, Chain { direction, v4, allows });
-            return Some(Made { chain, cut: wanted });
+            let likeness = self.likeness_of(&rules, alike);
+            let cut = Some(Cut {
+                likeness,
+                rules: wanted,
+            });
+            return Some(Made { chain, cut });
         }
         let mut maker = Maker {
-            sets: &mut self.sets,
-            everybody: Everybody {
-                pods: &self.pods,
-                namespaces: &self.namespaces,
+            source: Making {
+                sets: &mut self.sets,
+                everybody: Everybody {
+                    pods: &self.pods,
+                    namespaces: &self.namespaces,
+                },
+                namespace,
             },
-            namespace,
             direction,
             v4,
         };
-        let allows = maker.allows(&rules, facts);
+        let allows = maker.allows(&rules, facts)?;
         let held: Vec<_> = allows.iter().flat_map(Allow::sets).collect();
         let (chain, is_new) = self.chains.use_or_make(namespace, Chain { direction, v4, allows });
         if !is_new {
@@ -302,6 +315,33 @@ impl World {
             held.into_iter().for_each(|set| self.sets.release(set, namespace));
         }
         going.count(namespace, chain, self.chains.rules_of(chain));
-        Some(Made { chain, cut: 0 })
+        Some(Made { chain, cut: None })
+    }
+
+    /// The chain of other pods that is the same, though other policies say so: it takes no room that was not counted.
+    fn counted_chain(
+        &self,
+        namespace: &str,
+        rules: &[&Rule],
+        facts: &Facts,
+        alike: &Alike,
+        going: &Going<'_>,
+    ) -> Option<ChainId> {
+        let (direction, v4) = (alike.direction, alike.v4);
+        let mut maker = Maker {
+            source: Finding(&self.sets),
+            direction,
+            v4,
+        };
+        let allows = maker.allows(rules, facts)?;
+        let chain = self.chains.find(namespace, Chain { direction, v4, allows })?;
+        // Where parts are given out anew, one that is of pods that have not had theirs yet may go.
+        (going.parts.is_none() || going.counted.contains(&chain)).then_some(chain)
+    }
+
+    /// The same for pods whose rules are, whichever policies they are of.
+    fn likeness_of(&self, rules: &[&Rule], alike: &Alike) -> u64 {
+        let each: BTreeSet<u64> = rules.iter().map(|rule| self.likeness.hash_one(rule)).collect();
+        self.likeness.hash_one((alike.direction, alike.v4, each, &alike.ports))
     }
 }

@@ -106,6 +106,15 @@ impl Overfull {
     }
 }
 
+/// A chain there is no room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Cut {
+    /// The same for pods of a namespace whose chains would be one.
+    pub(super) likeness: u64,
+    /// How many rules it would have.
+    pub(super) rules: usize,
+}
+
 /// What each namespace may have of a room: the one that wants least first, each an equal part of what those before it left.
 pub(super) fn parts<'n>(room: usize, wanted: &BTreeMap<&'n str, usize>) -> BTreeMap<&'n str, usize> {
     let mut order: Vec<(usize, &str)> = wanted.iter().map(|(name, want)| (*want, *name)).collect();

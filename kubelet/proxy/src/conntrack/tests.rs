@@ -211,3 +211,39 @@ fn newer_states_win_and_few_places_are_asked_for_one_by_one() {
     assert_eq!(all, [(None, None)]);
     assert_eq!(many.filters(false), []);
 }
+
+fn synced(snapshot: Snapshot) -> Synced {
+    Synced {
+        snapshot: Arc::new(snapshot),
+        previous: None,
+        full: false,
+        queued_at: None,
+        duration: Duration::ZERO,
+    }
+}
+
+/// Whoever changes a Service again and again has no processor of every node by it.
+#[tokio::test(start_paused = true)]
+async fn who_looks_rests_as_long_as_that_takes() {
+    for (took, rest) in [(3, 12), (100, 400), (5000, 2000)] {
+        let (took, rest) = (Duration::from_millis(took), Duration::from_millis(rest));
+        let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+        let look: Look = Arc::new(move |_| {
+            let _ = tell.send(Instant::now());
+            Ok(took)
+        });
+        let (flows, stop) = (Flows::default(), CancellationToken::new());
+        let looking = tokio::spawn(flows.clone().look(look, stop.clone()));
+        let mut looks = Vec::new();
+        for _ in 0..3 {
+            flows.synced(&synced(snapshot(vec![("dns", served(&["10.96.0.10"], 0, &[]))])));
+            looks.push(told.recv().await.unwrap());
+        }
+        assert!(
+            looks.windows(2).all(|two| two[1] - two[0] >= rest),
+            "{took:?} {looks:?}"
+        );
+        stop.cancel();
+        looking.await.unwrap();
+    }
+}

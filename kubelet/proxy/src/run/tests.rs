@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 
 /// More than any wait of the loop, by a clock that nobody waits for.
-const GUARD: Duration = Duration::from_secs(600);
+const GUARD: Duration = Duration::from_secs(36_000);
 
 fn put_service(server: &Server) {
     server.put(
@@ -44,6 +44,7 @@ impl Loop {
                     Notice::Changed(_)
                     | Notice::Queued(_)
                     | Notice::Crowded(..)
+                    | Notice::Without(..)
                     | Notice::Unfollowed(_)
                     | Notice::Full(_)
                     | Notice::Forgets { .. } => {}
@@ -111,6 +112,9 @@ fn what_others_do_to_the_tables_is_undone() {
         put_slice(&server, "10.1.0.4");
         assert!(!of.serves("10.1.0.4").await);
         assert!(nft(&["list", "tables"]).contains("ip other"));
+        // What is taken out of a set is not seen, and comes back all the same.
+        nft(&["flush", "map", "ip", "skiff-proxy", "endpoints"]);
+        assert!(of.serves("10.1.0.4").await);
         // It ends, and its rules stay.
         stop.cancel();
         running.await.unwrap().expect("it was told to end");
@@ -118,5 +122,67 @@ fn what_others_do_to_the_tables_is_undone() {
         // It still knows which reserved ports are its own.
         node_ports::remove().unwrap();
         assert_eq!(netlink::sysctl::get(reserved).as_deref(), Some("8080"));
+    });
+}
+
+/// A Service of many addresses for many ports.
+fn put_large(server: &Server, number: usize, addresses: usize) {
+    let addresses: Vec<String> = (0..addresses).map(|last| format!("192.{number}.2.{last}")).collect();
+    let ports: Vec<_> = (0..36)
+        .map(|port| json!({"name": format!("p{port}"), "port": 1000 + port}))
+        .collect();
+    server.put(
+        SERVICES,
+        json!({"apiVersion": "v1", "kind": "Service",
+            "metadata": {"name": format!("large-{number}"), "namespace": "shop", "uid": number.to_string(),
+                "creationTimestamp": format!("2026-01-01T00:00:{number:02}Z")},
+            "spec": {"clusterIP": format!("10.96.1.{number}"), "externalIPs": addresses, "ports": ports}}),
+    );
+}
+
+#[test]
+fn a_namespace_has_so_many_addresses_from_outside_and_the_others_are_told() {
+    in_paused_namespace(async || {
+        let server = Server::new();
+        // 9,000 elements each.
+        (0..14).for_each(|number| put_large(&server, number, 250));
+        let (told, mut hears) = mpsc::unbounded_channel();
+        let observer: Observer = Arc::new(move |notice| drop(told.send(notice.clone())));
+        let (_decided, settings) = watch::channel(Settings::default());
+        let (stop, sources) = (CancellationToken::new(), server.informers().rules);
+        let running = tokio::spawn(run(sources, settings, vec![observer], stop.clone()));
+        let mut next = async || match tokio::time::timeout(GUARD, hears.recv()).await {
+            Ok(Some(Notice::Failed(why))) => panic!("{why}"),
+            Ok(Some(notice)) => notice,
+            _ => panic!("it writes"),
+        };
+        let addresses = |synced: &Synced, number: usize| {
+            let service = crate::model::ServiceName::new("shop", format!("large-{number}"));
+            let ports = synced.snapshot.services.get(&service);
+            ports.map_or(0, |ports| ports[0].port.external_ips.len())
+        };
+        let mut last = None;
+        let without = loop {
+            match next().await {
+                Notice::Synced(synced) => last = Some(synced),
+                Notice::Without(service, _) => break service,
+                _ => {}
+            }
+        };
+        assert_eq!(without.to_string(), "shop/large-13");
+        let shown = (0..14).map(|number| addresses(last.as_ref().unwrap(), number));
+        let expected = (0..14).map(|number| if number < 13 { 250 } else { 0 });
+        assert!(shown.eq(expected));
+        // Another makes room, and nobody else is told anything.
+        put_large(&server, 2, 1);
+        loop {
+            match next().await {
+                Notice::Synced(synced) if addresses(&synced, 13) == 250 => break,
+                Notice::Without(service, _) => panic!("{service}"),
+                _ => {}
+            }
+        }
+        stop.cancel();
+        running.await.unwrap().expect("it was told to end");
     });
 }

@@ -10,6 +10,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use netlink::nft::Error;
 
 use super::Sources;
+use super::budget::{Budget, cost, strip};
 use super::remembered::Remembered;
 use crate::apply::Kernel;
 use crate::choose::{Here, choose_at, endpoints_max};
@@ -17,7 +18,8 @@ use crate::conntrack::switches;
 use crate::diff::Delta;
 use crate::ledger::{Changes, Deltas, Ledger};
 use crate::model::{
-    Flaws, Protocol, ReadSlice, Served, ServiceName, ServicePort, Snapshot, look_at_slice, read_service, read_slice,
+    Flaws, Protocol, Read, ReadSlice, Served, ServiceName, ServicePort, Snapshot, look_at_slice, read_service,
+    read_slice,
 };
 use crate::node_ports;
 use crate::rules::Writer;
@@ -31,6 +33,8 @@ pub(super) struct Written {
     pub(super) full: bool,
     /// Services that have more endpoints than are used, and had not before; how many more.
     pub(super) crowded: Vec<(ServiceName, usize)>,
+    /// Services that go without addresses from outside, and did not before.
+    pub(super) without: Vec<ServiceName>,
     /// Services with ports of SCTP, and without before, where the kernel does not follow it.
     pub(super) unfollowed: Vec<ServiceName>,
 }
@@ -45,6 +49,9 @@ pub(super) struct Worker {
     slices: BTreeMap<ServiceName, BTreeSet<Key>>,
     /// Services to read again.
     dirty: BTreeSet<ServiceName>,
+    /// Who asks for more than there is of addresses from outside, and who of them was told so.
+    budget: Budget,
+    told_without: BTreeSet<ServiceName>,
     /// What was last told to be served.
     told: Option<Arc<Snapshot>>,
     /// The tables are to be written anew.
@@ -64,6 +71,8 @@ impl Worker {
             settings: None,
             slices: BTreeMap::new(),
             dirty: BTreeSet::new(),
+            budget: Budget::default(),
+            told_without: BTreeSet::new(),
             told: None,
             anew: true,
             reserved: node_ports::Memory::default(),
@@ -78,8 +87,17 @@ impl Worker {
 
     pub(super) fn note_services(&mut self, changes: &[Change<Service>]) {
         for change in changes {
-            let left_out = |service: &Option<Arc<Service>>| service.as_ref().map(|s| read_service(s).left_out);
-            warn("Service", &change.key, left_out(&change.old), left_out(&change.new));
+            let read = |service: &Option<Arc<Service>>| service.as_ref().map(|service| read_service(service));
+            let (old, new) = (read(&change.old), read(&change.new));
+            let made = change
+                .new
+                .as_ref()
+                .and_then(|new| new.metadata.creation_timestamp.as_ref());
+            let asked = new.as_ref().map_or(0, |new| cost(&new.ports));
+            let others = self.budget.ask(&change.key, made.map(|time| time.0), asked);
+            self.dirty.extend(others);
+            let left_out = |read: Option<Read>| read.map(|read| read.left_out);
+            warn("Service", &change.key, left_out(old), left_out(new));
             self.dirty.insert(change.key.clone());
         }
     }
@@ -153,8 +171,11 @@ impl Worker {
         // Asked once the tables are there: they bring connection tracking with them, where it is a module.
         let mut unfollowed = with_sctp(previous.as_deref(), &snapshot);
         unfollowed.retain(|_| !switches::follows_sctp());
+        let without = self.budget.without().difference(&self.told_without).cloned().collect();
+        self.told_without.clone_from(self.budget.without());
         Ok(Written {
             unfollowed,
+            without,
             crowded: crowded(previous.as_deref(), &snapshot),
             previous,
             snapshot,
@@ -207,9 +228,12 @@ impl Worker {
             .services
             .get_key(&name)
             .map(|service| read_service(&service).ports);
-        let Some(ports) = ports.filter(|ports| !ports.is_empty()) else {
+        let Some(mut ports) = ports.filter(|ports| !ports.is_empty()) else {
             return (name, None);
         };
+        if self.budget.is_without(&name) {
+            strip(&mut ports);
+        }
         let here = Here {
             node: &settings.node_name,
             zone: &settings.zone,

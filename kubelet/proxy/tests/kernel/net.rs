@@ -34,6 +34,9 @@ impl Namespace {
         let name = format!("sk-px{:x}-{number:x}-{what}", std::process::id());
         command("ip", &["netns", "add", &name]);
         let made = Self { name };
+        // Until a link's own address is known to be its alone, which takes two seconds, and more where the machine is busy, nobody is asked
+        // where a packet of IPv6 is to go that is led on; and after three seconds it is dropped. No packet made by hand is sent again.
+        made.inside(|| netlink::sysctl::set("ipv6/conf/default/accept_dad", "0").unwrap());
         made.ip(&["link", "set", "lo", "up"]);
         made
     }

@@ -126,6 +126,27 @@ fn what_a_slice_does_not_hold_is_told() {
     assert_eq!(plan.events[0].reason, "TooManyAddressesToMirror");
 }
 
+/// One object's author may ask for as many slices as it has room for subsets: to look at each for each would hold up all controllers.
+#[test]
+fn very_many_slices_are_found_by_what_they_show() {
+    let subset = |port: usize| json!({"addresses": [{"ip": "192.0.2.1"}], "ports": [{"port": port}]});
+    let endpoints = endpoints(json!({"subsets": (1..=4000).map(subset).collect::<Vec<_>>()}));
+    let mut slices = made(&plan(&endpoints, &[]));
+    let mut twice = EndpointSlice::clone(&slices[7]);
+    twice.metadata.name = Some("twice".to_owned());
+    slices.push(Arc::new(twice));
+    let begun = std::time::Instant::now();
+    let writes = plan(&endpoints, &slices).writes;
+    // A tenth of a second, where looking at each for each takes half a minute.
+    assert!(
+        begun.elapsed() < std::time::Duration::from_secs(5),
+        "{:?}",
+        begun.elapsed()
+    );
+    let deleted: Vec<&str> = writes.iter().map(|write| write.key.name.as_str()).collect();
+    assert_eq!(deleted, ["twice"], "of two that show the same the first stays");
+}
+
 /// Of what does not fit those go first that take no traffic, whatever their addresses.
 #[test]
 fn who_is_ready_is_mirrored_first() {

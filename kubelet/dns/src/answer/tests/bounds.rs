@@ -83,11 +83,12 @@ fn addresses_are_collected_up_to_a_bound_that_is_each_familys() {
 #[test]
 fn an_address_behind_everything_has_so_many_names() {
     let mut index = index();
-    let one: Vec<Value> = (0..100).map(|_| json!({"addresses": ["10.244.77.1"]})).collect();
-    for number in 0..200 {
+    // As often as it is said in a slice, there it counts once.
+    let one: Vec<Value> = (0..2).map(|_| json!({"addresses": ["10.244.77.1"]})).collect();
+    for number in 0..60 {
         let name = format!("h{number}");
         cluster::put(&mut index, "default", &name, json!({"clusterIP": "None"}));
-        for part in 0..2 {
+        for part in 0..200 {
             let slice = slice(
                 "default",
                 &name,
@@ -100,7 +101,7 @@ fn an_address_behind_everything_has_so_many_names() {
         }
     }
     let pointers = whole(&index, "1.77.244.10.in-addr.arpa", PTR);
-    // 8,192 entries of owners are 40 services of 200 each, and some of the next.
+    // 8,192 entries of owners are 40 services of 200 slices each, and some of the next.
     assert_eq!(pointers.answers.len(), 41);
 }
 

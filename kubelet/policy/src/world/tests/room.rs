@@ -366,3 +366,49 @@ fn pods_that_differ_in_ports_nobody_asks_for_take_rules_once() {
     assert!(!passes(&both, &other, 8080) && passes(&both, &other, 8081));
     assert!(both.is_as_if_told_anew());
 }
+
+/// Rules that let in one block each, beginning with this one.
+fn blocks_from(first: usize, count: usize) -> Value {
+    (first..first + count)
+        .map(|at| json!({"from": [{"ipBlock": {"cidr": format!("10.{at}.0.0/16")}}]}))
+        .collect()
+}
+
+#[test]
+fn equal_chains_of_different_policies_take_rules_once() {
+    let mut both = Both::new(Limits { rules: 6, ..LIMITS });
+    put_web(&mut both.world, "v", 1, blocks_from(1, 3));
+    let alike = [addr_of("a", 1), addr_of("a", 2), addr_of("a", 3)];
+    for number in [1, 2, 3] {
+        put_web(&mut both.world, "a", number, blocks_from(1, 3));
+    }
+    assert_eq!(both.turn(), [], "they are six together");
+    assert!(alike.iter().all(|address| both.passes("10.3.0.9", address)));
+    // Nor is what each may have spent on one of them twice, where it is given out.
+    put_web(&mut both.world, "a", 4, blocks_from(7, 1));
+    assert_eq!(both.turn(), [("a/p4".to_owned(), Shortage::Rules)]);
+    assert!(alike.iter().all(|address| both.passes("10.3.0.9", address)));
+    assert!(!both.passes("10.7.0.9", &addr_of("a", 4)) && both.passes("10.3.0.9", &addr_of("v", 1)));
+    assert!(both.is_as_if_told_anew());
+}
+
+#[test]
+fn what_equal_pods_lack_is_asked_for_once() {
+    let mut both = Both::new(Limits { rules: 10, ..LIMITS });
+    put_web(&mut both.world, "v", 1, blocks_from(1, 6));
+    let put_alike = |both: &mut Both, first: usize| {
+        for number in [1, 2, 3] {
+            put_web(&mut both.world, "a", number, blocks_from(first, 4));
+        }
+    };
+    put_alike(&mut both, 1);
+    assert_eq!(both.turn(), []);
+    // While the old ones stand there is no room for the new: but when they have gone there is, and nobody else makes it.
+    put_alike(&mut both, 11);
+    assert_eq!(both.turn(), []);
+    assert!(both.passes("10.6.0.9", &addr_of("v", 1)));
+    for number in [1, 2, 3] {
+        assert!(both.passes("10.14.0.9", &addr_of("a", number)), "{number}");
+    }
+    assert!(both.is_as_if_told_anew());
+}
