@@ -6,6 +6,7 @@ use super::super::sources::Sources;
 use super::super::testing::{cluster, node, pod};
 use super::super::{TURN, profile::Profile};
 use super::*;
+use crate::controller::kept::Kept;
 use serde_json::json;
 use std::pin::pin;
 use tokio::task::JoinSet;
@@ -24,7 +25,7 @@ fn scheduler(pods: usize) -> Scheduler {
         queue,
         cluster: cluster(&[node("n", json!({}))]),
         profiles: vec![Profile::default()],
-        informers: Sources::spawn(&client, 1),
+        informers: Sources::spawn(&client, 1, Kept::Asked),
         search: Search::new(1),
         metrics: Arc::default(),
         binder: Binder::new(client, Arc::new(client::SystemClock), BTreeMap::new()),
