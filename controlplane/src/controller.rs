@@ -26,6 +26,7 @@ pub mod harness;
 pub mod history;
 pub mod informers;
 pub mod job;
+pub mod kept;
 pub mod legacy_token;
 pub mod load_balancer;
 pub mod namespace;
@@ -58,6 +59,7 @@ use crate::resource::service::NodePorts;
 use event::Recorder;
 use harness::{Controller, Environment};
 use informers::Informers;
+use kept::Kept;
 use selection::Selection;
 
 /// Gives each controller, by its name, the client that is it.
@@ -122,9 +124,9 @@ pub const PROGRAM: &str = "kube-controller-manager";
 /// Who the shared informers are: an identity that may list and watch everything, upstream and here.
 const READER: &str = garbage::NAME;
 
-/// Starts the informers that all parts of a process share, of the clients that `client_for` makes.
-pub fn read(client_for: &(dyn Fn(&str) -> kube::Client + Send + Sync), seed: u64) -> Informers {
-    Informers::spawn(&client_for(READER), seed)
+/// Starts the informers that all parts of a process share, of the clients that `client_for` makes; of pods that much is kept.
+pub fn read(client_for: &(dyn Fn(&str) -> kube::Client + Send + Sync), seed: u64, kept: Kept) -> Informers {
+    Informers::spawn(&client_for(READER), seed, kept)
 }
 
 /// Starts the controllers that are on. The set ends when `shutdown` is cancelled.

@@ -65,6 +65,29 @@ fn selector(budget: &PodDisruptionBudget) -> Result<Selector, SelectorError> {
     Selector::from_optional(budget.spec.as_ref().and_then(|s| s.selector.as_ref()))
 }
 
+/// All of a pod that budgets go by: who selects it, whose it is, and whether it counts as healthy. (Upstream wakes them for less, too.)
+#[derive(PartialEq)]
+struct Counted<'p> {
+    uid: Option<&'p str>,
+    labels: Option<&'p BTreeMap<String, String>>,
+    owners: Option<&'p [OwnerReference]>,
+    is_ready: bool,
+    is_terminating: bool,
+}
+
+impl<'p> Counted<'p> {
+    fn of(pod: &'p Pod) -> Self {
+        let meta = &pod.metadata;
+        Self {
+            uid: meta.uid.as_deref(),
+            labels: meta.labels.as_ref(),
+            owners: meta.owner_references.as_deref(),
+            is_ready: pod::is_ready(pod),
+            is_terminating: meta.deletion_timestamp.is_some(),
+        }
+    }
+}
+
 /// The first of the pods that one of these selects; of very many not all are compared.
 fn shared<'p>(pods: &'p [Arc<Pod>], selectors: &[Selector]) -> Option<&'p Arc<Pod>> {
     let compared = PAIRS / selectors.len().max(1);
@@ -137,12 +160,12 @@ impl Controller for Disruptions {
         wiring.on_self(&self.informers.budgets);
         let budgets = self.informers.budgets.clone();
         wiring.on(&self.informers.pods, move |change| {
-            let sides = [change.old.as_deref(), change.new.as_deref()];
-            let labels: Vec<_> = sides
-                .into_iter()
-                .flatten()
-                .map(|p| p.metadata.labels.as_ref())
-                .collect();
+            let [old, new] = [change.old.as_deref(), change.new.as_deref()];
+            if old.map(Counted::of) == new.map(Counted::of) {
+                return Vec::new();
+            }
+            let labels = [old, new].into_iter().flatten().map(|pod| pod.metadata.labels.as_ref());
+            let labels: Vec<_> = labels.collect();
             let all = budgets.list_namespace(&change.key.namespace);
             let selecting = all.iter().filter(|budget| {
                 selector(budget).is_ok_and(|s| labels.iter().any(|labels| s.matches_optional(*labels)))

@@ -12,6 +12,7 @@ use proto::api::selector::Selector;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+pub mod concern;
 pub mod legacy;
 pub mod mirror;
 pub mod slice;

@@ -2,6 +2,7 @@
 
 use super::execute::Applied;
 use super::history::Revision;
+use super::kept::Kept;
 use super::resource_quota::freed::Freed;
 use super::well_known::{account_token, bootstrap_token, cluster_info, root_ca};
 use super::write::{self, Resource};
@@ -169,8 +170,8 @@ pub struct Informers {
 }
 
 impl Informers {
-    /// Starts all of them.
-    pub fn spawn(client: &Client, seed: u64) -> Self {
+    /// Starts all of them; of pods that much is kept.
+    pub fn spawn(client: &Client, seed: u64, kept: Kept) -> Self {
         let mut seeds = seed;
         let mut options = |fields: &str| {
             seeds = seeds.wrapping_add(1);
@@ -188,7 +189,7 @@ impl Informers {
         Self {
             freed: Freed::new(quotas.clone()),
             quotas,
-            pods: Informer::spawn(Api::all(client.clone()), options("")),
+            pods: Informer::spawn_keeping(Api::all(client.clone()), options(""), kept.of_pods()),
             nodes: Informer::spawn(Api::all(client.clone()), options("")),
             namespaces: Informer::spawn(Api::all(client.clone()), options("")),
             service_accounts: Informer::spawn(Api::all(client.clone()), options("")),

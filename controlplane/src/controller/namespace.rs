@@ -6,6 +6,8 @@
 use super::harness::Environment;
 use super::queue::Queue;
 use super::write::NAMESPACES;
+use crate::turn::{self, TURN};
+use client::informer::Change;
 use client::{Backoff, Key};
 use condition::conditions;
 use content::call;
@@ -15,7 +17,7 @@ use http::Method;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -68,25 +70,29 @@ pub async fn run(environment: Environment) {
         tokio::select! {
             biased;
             () = emptier.environment.shutdown.cancelled() => return,
-            changes = namespaces.next() => for change in changes {
-                if is_news(change.old.as_deref(), change.new.as_deref()) {
-                    queue.add(change.key);
-                }
-            },
-            changes = pods.next() => for change in changes {
-                if change.new.is_none() && emptier.waits_for_no_pod(&change.key.namespace) {
-                    queue.add(Key::new("", change.key.namespace));
-                }
-            },
+            changes = namespaces.next() => hear_namespaces(changes, &queue, TURN).await,
+            changes = pods.next() => emptier.hear_pods(changes, &queue, TURN).await,
             Some((key, again)) = running.next(), if !running.is_empty() => {
                 if let Some(delay) = again {
                     queue.add_after(Key::clone(&key), delay);
                 }
                 queue.done(&key);
+                // A look at what is gone waits for nothing.
+                tokio::task::yield_now().await;
             }
             key = queue.next(), if running.len() < CONCURRENCY => running.push(emptier.look_at(key)),
         }
     }
+}
+
+/// Takes in changes of namespaces; others on the thread have theirs whenever `turn` is over.
+async fn hear_namespaces(changes: Vec<Change<Namespace>>, queue: &Queue<Key>, turn: Duration) {
+    turn::each(changes, turn, |change| {
+        if is_news(change.old.as_deref(), change.new.as_deref()) {
+            queue.add(change.key);
+        }
+    })
+    .await;
 }
 
 /// Whether a namespace is to be looked at for this change; what this controller writes into its status is none of them.
@@ -137,6 +143,24 @@ impl Emptier {
         let known = informers.namespaces.get("", namespace);
         let is_going = known.is_some_and(|n| n.metadata.deletion_timestamp.is_some());
         is_going && informers.pods.list_namespace(namespace).is_empty()
+    }
+
+    /// Takes in changes of pods; others on the thread have theirs whenever `turn` is over. However many have gone, each namespace of
+    /// theirs is asked once whether it was the last.
+    async fn hear_pods(&self, changes: Vec<Change<Pod>>, queue: &Queue<Key>, turn: Duration) {
+        let mut emptied = BTreeSet::new();
+        turn::each(changes, turn, |change| {
+            if change.new.is_none() {
+                emptied.insert(change.key.namespace);
+            }
+        })
+        .await;
+        turn::each(emptied, turn, |namespace| {
+            if self.waits_for_no_pod(&namespace) {
+                queue.add(Key::new("", namespace));
+            }
+        })
+        .await;
     }
 
     /// One look at a namespace, and when the next one is due.

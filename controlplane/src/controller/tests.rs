@@ -22,6 +22,7 @@ mod usage;
 pub(super) mod world;
 mod writes;
 
+use super::kept::Kept;
 use super::{ControllerContext, PROGRAM, read, spawn_all};
 use crate::apiserver::gate::secured::{Denied, Secured};
 use crate::apiserver::user::User;
@@ -118,7 +119,7 @@ impl World {
                 name => User::service_account("kube-system", name),
             })
         });
-        let informers = read(&*client_for, 1);
+        let informers = read(&*client_for, 1, Kept::Asked);
         spawn_all(ControllerContext {
             informers: informers.clone(),
             client_for,

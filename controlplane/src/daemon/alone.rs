@@ -11,6 +11,7 @@ use crate::apiserver::authn::legacy::LegacyClaims;
 use crate::config::{AloneConfig, Config, ElectionConfig};
 use crate::controller::event::Recorder;
 use crate::controller::informers::Informers;
+use crate::controller::kept::Kept;
 use crate::controller::legacy_token::{Sign, Subject};
 use crate::controller::{self, ClientFor, ControllerContext};
 use crate::leader::{Election, Elector, Fence, Outcome};
@@ -172,7 +173,7 @@ impl Starting<'_> {
         let work: Work = Box::new(move |shutdown| {
             let mut set = JoinSet::new();
             set.spawn(scheduler::run(SchedulerContext {
-                informers: Sources::spawn(&own, seed),
+                informers: Sources::spawn(&own, seed, Kept::beside(&config.extenders)),
                 client: guarded,
                 config,
                 clock,
@@ -209,7 +210,7 @@ impl Starting<'_> {
         let cluster_cidr = Some(config.cluster_cidr.to_string());
         let work: Work = Box::new(move |shutdown| {
             controller::spawn_all(ControllerContext {
-                informers: Informers::spawn(&own, seed),
+                informers: Informers::spawn(&own, seed, Kept::Asked),
                 client_for,
                 clock,
                 seed,

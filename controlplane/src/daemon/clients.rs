@@ -12,6 +12,7 @@ use crate::config::Config;
 use crate::config::components::ElectionConfig;
 use crate::controller::event::Recorder;
 use crate::controller::informers::Informers;
+use crate::controller::kept::Kept;
 use crate::controller::legacy_token::{Sign, Subject};
 use crate::controller::{self, ClientFor, ControllerContext};
 use crate::leader::{Election, Elector, Fence, Outcome};
@@ -72,9 +73,10 @@ impl Clients {
     fn spawn_alone(&self, tasks: &mut JoinSet<()>, shutdown: &CancellationToken) {
         let client_for = self.client_for(None);
         let parts = self.config.components;
+        let kept = Kept::beside(&self.scheduler.extenders);
         let shared = parts
             .controllers
-            .then(|| controller::read(&*client_for, self.host.seed));
+            .then(|| controller::read(&*client_for, self.host.seed, kept));
         if let Some(informers) = shared.clone() {
             let mut controllers = self.controllers(client_for, informers, shutdown.clone());
             tasks.spawn(async move { while controllers.join_next().await.is_some() {} });
@@ -95,7 +97,7 @@ impl Clients {
             let election = election(&ElectionWords::default(), CONTROLLERS)?;
             let make = |own: &Self, fence: &Fence, shutdown| {
                 let client_for = own.client_for(Some(fence));
-                let informers = controller::read(&*client_for, own.host.seed);
+                let informers = controller::read(&*client_for, own.host.seed, Kept::Asked);
                 own.controllers(client_for, informers, shutdown)
             };
             tasks.spawn(self.clone().campaign(CONTROLLERS, election, make, shutdown.clone()));
@@ -210,7 +212,10 @@ impl Clients {
     ) -> SchedulerContext {
         let client = self.server.client_as(User::named("system:kube-scheduler", &[]));
         SchedulerContext {
-            informers: sources.unwrap_or_else(|| Sources::spawn(&client, self.host.seed)),
+            informers: sources.unwrap_or_else(|| {
+                let kept = Kept::beside(&self.scheduler.extenders);
+                Sources::spawn(&client, self.host.seed, kept)
+            }),
             config: self.scheduler.clone(),
             client: match fence {
                 Some(fence) => fence.guard(client),

@@ -11,6 +11,7 @@ use super::plugin::default_preemption::{Budget, Preemption};
 use super::pod::PodInfo;
 use super::queue::ScheduleFailure;
 use super::{CYCLES, IN_FLIGHT, Scheduler, profile_of, workload};
+use crate::metrics::Metrics;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,6 +26,28 @@ enum Failed {
     Unplaced(Box<Unplaced>),
     /// An extender.
     Error(String),
+}
+
+/// Takes the time of the points that follow a decision. Upstream counts them whether a plugin is there to be asked or not.
+struct Points {
+    metrics: Arc<Metrics>,
+    profile: String,
+    began: Instant,
+}
+
+impl Points {
+    /// What follows begins now.
+    fn begin(&mut self) {
+        self.began = Instant::now();
+    }
+
+    /// All have been asked at the point; the next one begins.
+    fn over(&mut self, point: &'static str, said: &'static str) {
+        let now = Instant::now();
+        let took = now.saturating_duration_since(self.began);
+        self.metrics.scheduling.asked((point, said), &self.profile, took);
+        self.began = now;
+    }
 }
 
 /// What is left after extenders had their say about candidates: some of these, or upstream's words why there are none.
@@ -167,24 +190,40 @@ impl Scheduler {
         with_candidates(unplaced, left)
     }
 
+    fn points(&self, pod: &PodInfo) -> Points {
+        Points {
+            metrics: Arc::clone(&self.metrics),
+            profile: pod.scheduler().to_owned(),
+            began: Instant::now(),
+        }
+    }
+
     fn bind(&mut self, pod: Arc<PodInfo>, node: String, by: Option<Arc<Caller>>) {
         let tried = self.queue.tried(&pod.uid);
+        let mut points = self.points(&pod);
         self.place(pod.clone(), &node);
+        points.over("Reserve", "Success");
+        points.over("Permit", "Success");
         let (binder, metrics) = (self.binder.clone(), Arc::clone(&self.metrics));
-        let (profile, began) = (pod.scheduler().to_owned(), Instant::now());
         self.flights.spawn(async move {
+            points.begin();
+            points.over("PreBind", "Success");
             let bound = match by {
+                // Where an extender binds, no plugin is asked.
                 Some(extender) => binder.bind_by(&extender, pod, node).await,
-                None => binder.bind(pod, node).await,
+                None => {
+                    let bound = binder.bind(pod, node).await;
+                    let is_done = matches!(bound, Bound::Done);
+                    points.over("Bind", if is_done { "Success" } else { "Error" });
+                    bound
+                }
             };
-            let said = if matches!(bound, Bound::Done) {
-                "Success"
-            } else {
-                "Error"
-            };
-            metrics.scheduling.asked(("Bind", said), &profile, began.elapsed());
-            if let (Bound::Done, Some((attempts, since))) = (&bound, tried) {
-                metrics.placed(attempts, since.elapsed());
+            if matches!(bound, Bound::Done) {
+                points.begin();
+                points.over("PostBind", "Success");
+                if let Some((attempts, since)) = tried {
+                    metrics.placed(attempts, since.elapsed());
+                }
             }
             bound
         });
@@ -250,7 +289,9 @@ impl Scheduler {
                 tracing::warn!(pod = %pod.key, error, "binding failed");
                 // A pod that left the queue meanwhile is gone, or has a node by somebody else's hand.
                 if self.queue.contains(&pod.uid) {
+                    let mut points = self.points(&pod);
                     self.free(&pod.uid);
+                    points.over("Unreserve", "Success");
                     if !pod.nominated().is_empty() {
                         self.cluster.nominate(Arc::clone(&pod), pod.nominated());
                     }

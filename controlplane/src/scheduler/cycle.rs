@@ -18,7 +18,7 @@ const SEARCH_ALL: usize = 100;
 pub enum Lap {
     /// Plugins are asked from now on.
     Begin,
-    /// All have been asked at a point: its name, and upstream's of what they said. What is asked for scores beforehand is part of those.
+    /// All have been asked at a point: its name, and upstream's of what they said.
     End(&'static str, &'static str),
 }
 
@@ -168,8 +168,7 @@ impl Search {
         self.search(cluster, request, |search, state, fitting, _| match fitting {
             [only] => only.name.clone(),
             several => {
-                let totals = totals(state, several);
-                (request.lap)(Lap::End("Score", "Success"));
+                let totals = totals(state, several, request.lap);
                 several[search.pick(&totals)].name.clone()
             }
         })
@@ -181,8 +180,7 @@ impl Search {
     /// As [`Search::schedule`].
     pub fn candidates(&mut self, cluster: &mut Cluster, request: Request<'_>) -> Result<Candidates, Box<Unplaced>> {
         self.search(cluster, request, |_, state, fitting, error| {
-            let totals = totals(state, fitting);
-            (request.lap)(Lap::End("Score", "Success"));
+            let totals = totals(state, fitting, request.lap);
             let names = fitting.iter().map(|node| node.name.clone());
             Candidates {
                 nodes: names.zip(totals).collect(),
@@ -324,14 +322,19 @@ fn no_way(mut error: FitError, profile: &Profile) -> Unplaced {
 }
 
 /// The weighted sum of all scores, per node.
-fn totals(state: &State<'_>, nodes: &[&NodeInfo]) -> Vec<i64> {
+fn totals(state: &State<'_>, nodes: &[&NodeInfo], lap: &dyn Fn(Lap)) -> Vec<i64> {
+    let plugins = state.profile.scores.iter();
+    let counted: Vec<_> = plugins
+        .filter_map(|(plugin, weight)| Some((state.pre_score(*plugin, nodes)?, weight)))
+        .collect();
+    lap(Lap::End("PreScore", "Success"));
     let mut totals = vec![0; nodes.len()];
-    for (plugin, weight) in &state.profile.scores {
-        let scores = state.scores(*plugin, nodes).unwrap_or_default();
-        for (total, score) in totals.iter_mut().zip(scores) {
-            *total += weight * score;
+    for (scoring, weight) in &counted {
+        for (total, score) in totals.iter_mut().zip(state.scores(scoring, nodes)) {
+            *total += *weight * score;
         }
     }
+    lap(Lap::End("Score", "Success"));
     totals
 }
 

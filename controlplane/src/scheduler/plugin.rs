@@ -7,9 +7,9 @@
 //! - PreFilter: [`State::begin`]; what a plugin counts once a cycle is kept in the [`State`], and follows
 //!   [`State::add_pod`] and [`State::remove_pod`] while "what if" is asked;
 //! - Filter: [`State::filter`]; PostFilter: [`default_preemption`];
-//! - PreScore, Score and its normalisation: [`State::scores`];
-//! - Reserve is [`Cluster::place`], undone by [`Cluster::remove_pod`]; PreBind has no plugin yet (claims and devices will be
-//!   the first), Bind is [`Binder::bind`](super::bind::Binder::bind).
+//! - PreScore: [`State::pre_score`]; Score and its normalisation: [`State::scores`];
+//! - Reserve is [`Cluster::place`], undone by [`Cluster::remove_pod`]; Permit, PreBind and PostBind have no plugin yet (claims and
+//!   devices will be the first), Bind is [`Binder::bind`](super::bind::Binder::bind).
 
 use super::cluster::{Cluster, NodeInfo, Room};
 use super::event::Event;
@@ -244,6 +244,18 @@ pub struct State<'c> {
     spread: Option<pod_topology_spread::Filtering<'c>>,
 }
 
+/// What a plugin knows of a cycle when it scores.
+pub enum Scoring<'c> {
+    /// It asks each node alone, and has counted nothing.
+    Alone(Plugin),
+    /// ImageLocality: images with the share of nodes that have them.
+    Images(Vec<(String, f64)>),
+    /// InterPodAffinity.
+    Affinity(inter_pod_affinity::Scoring<'c>),
+    /// PodTopologySpread.
+    Spread(pod_topology_spread::Scoring<'c>),
+}
+
 impl<'c> State<'c> {
     /// PreFilter: counts what filters ask for, and leaves out those that have nothing to ask.
     ///
@@ -347,34 +359,44 @@ impl<'c> State<'c> {
         }
     }
 
-    /// PreScore, Score and normalisation of one plugin: 0 to 100 for each node, or nothing if it has no preference.
-    pub fn scores(&self, plugin: Plugin, nodes: &[&NodeInfo]) -> Option<Vec<i64>> {
-        let each = |of: &dyn Fn(&NodeInfo) -> i64| nodes.iter().map(|node| of(node)).collect::<Vec<_>>();
+    /// PreScore of one plugin: what it counts for its scores of these nodes, or nothing if it has no preference.
+    pub fn pre_score(&self, plugin: Plugin, nodes: &[&NodeInfo]) -> Option<Scoring<'c>> {
         let (pod, args) = (self.pod, &self.profile.args);
-        match plugin {
-            Plugin::NodeResourcesFit => Some(each(&|node| node_resources_fit::score(&args.fit, pod, node))),
-            Plugin::NodeResourcesBalancedAllocation => {
-                let resources = &args.balanced;
-                node_resources_balanced_allocation::scores(resources, pod)
-                    .then(|| each(&|node| node_resources_balanced_allocation::score(resources, pod, node)))
-            }
-            Plugin::TaintToleration => {
-                let mut scores = each(&|node| taint_toleration::score(pod, node));
-                normalize(&mut scores, true);
-                Some(scores)
-            }
-            Plugin::NodeAffinity => node_affinity::scores(args, pod).then(|| {
-                let mut scores = each(&|node| node_affinity::score(args, pod, node));
-                normalize(&mut scores, false);
-                scores
-            }),
+        let has_any = match plugin {
             Plugin::ImageLocality => {
                 let spread = image_locality::spread(pod, self.cluster, self.cluster.order().len());
-                (!spread.is_empty()).then(|| each(&|node| image_locality::score(pod, node, &spread)))
+                return (!spread.is_empty()).then_some(Scoring::Images(spread));
             }
-            Plugin::InterPodAffinity => inter_pod_affinity::scores(self, nodes),
-            Plugin::PodTopologySpread => pod_topology_spread::scores(self, nodes),
-            _ => None,
+            Plugin::InterPodAffinity => return inter_pod_affinity::pre_score(self).map(Scoring::Affinity),
+            Plugin::PodTopologySpread => return pod_topology_spread::pre_score(self, nodes).map(Scoring::Spread),
+            Plugin::NodeResourcesFit | Plugin::TaintToleration => true,
+            Plugin::NodeResourcesBalancedAllocation => node_resources_balanced_allocation::scores(&args.balanced, pod),
+            Plugin::NodeAffinity => node_affinity::scores(args, pod),
+            _ => false,
+        };
+        has_any.then_some(Scoring::Alone(plugin))
+    }
+
+    /// Score and normalisation of one plugin: 0 to 100 for each of the nodes that it has counted for.
+    pub fn scores(&self, scoring: &Scoring<'_>, nodes: &[&NodeInfo]) -> Vec<i64> {
+        let each = |of: &dyn Fn(&NodeInfo) -> i64| nodes.iter().map(|node| of(node)).collect::<Vec<_>>();
+        let normalized = |of: &dyn Fn(&NodeInfo) -> i64, reverse| {
+            let mut scores = each(of);
+            normalize(&mut scores, reverse);
+            scores
+        };
+        let (pod, args) = (self.pod, &self.profile.args);
+        match scoring {
+            Scoring::Images(spread) => each(&|node| image_locality::score(pod, node, spread)),
+            Scoring::Affinity(counts) => counts.scores(nodes),
+            Scoring::Spread(counts) => counts.scores(nodes),
+            Scoring::Alone(Plugin::NodeResourcesFit) => each(&|node| node_resources_fit::score(&args.fit, pod, node)),
+            Scoring::Alone(Plugin::NodeResourcesBalancedAllocation) => {
+                each(&|node| node_resources_balanced_allocation::score(&args.balanced, pod, node))
+            }
+            Scoring::Alone(Plugin::TaintToleration) => normalized(&|node| taint_toleration::score(pod, node), true),
+            Scoring::Alone(Plugin::NodeAffinity) => normalized(&|node| node_affinity::score(args, pod, node), false),
+            Scoring::Alone(_) => vec![0; nodes.len()],
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What the scheduler reads: exactly what its role (`system:kube-scheduler`) lets it read.
 
 use crate::controller::informers::{AnyInformer, Informers};
+use crate::controller::kept::Kept;
 use client::Informer;
 use client::informer::{Object, Options};
 use k8s_openapi::api::apps::v1::{ReplicaSet, StatefulSet};
@@ -50,20 +51,29 @@ where
     K: Object,
     K::DynamicType: Default,
 {
+    all_keeping(client, seed, |object| object)
+}
+
+/// As [`all`], of whose objects is kept what `trim` returns.
+fn all_keeping<K>(client: &Client, seed: &mut u64, trim: fn(K) -> K) -> Informer<K>
+where
+    K: Object,
+    K::DynamicType: Default,
+{
     *seed = seed.wrapping_add(1);
     let options = Options {
         seed: *seed,
         ..Options::default()
     };
-    Informer::spawn(Api::all(client.clone()), options)
+    Informer::spawn_keeping(Api::all(client.clone()), options, trim)
 }
 
 impl Sources {
-    /// Starts copies of its own, for a scheduler without controllers beside it.
-    pub fn spawn(client: &Client, seed: u64) -> Self {
+    /// Starts copies of its own, for a scheduler without controllers beside it; of pods that much is kept.
+    pub fn spawn(client: &Client, seed: u64, kept: Kept) -> Self {
         let mut seed = seed;
         Self {
-            pods: all(client, &mut seed),
+            pods: all_keeping(client, &mut seed, kept.of_pods()),
             nodes: all(client, &mut seed),
             namespaces: all(client, &mut seed),
             budgets: all(client, &mut seed),

@@ -132,7 +132,12 @@ impl<K> Clone for Informer<K> {
 impl<K: Object> Informer<K> {
     /// Starts keeping a copy of what `api` lists. Must be called inside a tokio runtime.
     pub fn spawn(api: Api<K>, options: Options) -> Self {
-        Self::spawn_from(api, options, |shared| Arc::new(Plain(shared)))
+        Self::spawn_keeping(api, options, |object| object)
+    }
+
+    /// As [`Informer::spawn`]; of an object is kept what `trim` returns, with its name, namespace and resourceVersion.
+    pub fn spawn_keeping(api: Api<K>, options: Options, trim: fn(K) -> K) -> Self {
+        Self::spawn_from(api, options, move |shared| Arc::new(Plain { shared, trim }))
     }
 
     /// The same with less code and some more time: see [`crate::tree`].

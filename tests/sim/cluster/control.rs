@@ -12,6 +12,7 @@ use controlplane::apiserver::user::User;
 use controlplane::apiserver::{ApiServer, Parts};
 use controlplane::bootstrap::{self, Facts};
 use controlplane::config::{Config, flags};
+use controlplane::controller::kept::Kept;
 use controlplane::controller::{self, ControllerContext};
 use controlplane::daemon::{self, Host};
 use controlplane::pki::{self, Pki};
@@ -256,7 +257,7 @@ impl ControlPlane {
         let (door, wire) = (self.door.clone(), self.wire.clone());
         let client_for =
             Arc::new(move |name: &str| wire.wrap(door.client_as(User::service_account("kube-system", name))));
-        let informers = controller::read(&*client_for, seed);
+        let informers = controller::read(&*client_for, seed, Kept::Asked);
         let mut controllers = controller::spawn_all(ControllerContext {
             informers: informers.clone(),
             client_for,

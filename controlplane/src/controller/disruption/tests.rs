@@ -404,3 +404,24 @@ fn where_there_are_very_many_pods_and_budgets_not_all_are_compared() {
     assert_eq!(found(&all[..900]).as_deref(), Some("beyond"));
     assert_eq!(found(&[]), None);
 }
+
+#[test]
+fn of_a_pod_only_what_budgets_go_by_is_news_to_them() {
+    let counted = |extra: Value| pod("p", "3", extra);
+    let plain = counted(json!({}));
+    for (extra, is_news) in [
+        (
+            json!({"metadata": {"annotations": {"a": "b"}, "finalizers": ["a/b"]}}),
+            false,
+        ),
+        (json!({"status": {"podIP": "10.0.0.1", "phase": "Pending"}}), false),
+        (json!({"metadata": {"labels": {"app": "other"}}}), true),
+        (json!({"metadata": {"ownerReferences": []}}), true),
+        (json!({"metadata": {"uid": "another"}}), true),
+        (json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}), true),
+        (json!({"status": {"conditions": []}}), true),
+    ] {
+        let after = counted(extra.clone());
+        assert_eq!(Counted::of(&plain) != Counted::of(&after), is_news, "{extra}");
+    }
+}

@@ -1,5 +1,6 @@
 //! EndpointSlices: at most 100 endpoints each, changed as little as can be.
 
+use super::concern::{self, selecting};
 use super::topology::{self, Ratios, ZONE};
 use super::trigger::{Triggers, annotated};
 use super::{Backend, Port, backends, is_headless, leave_out_homeless, publishes_not_ready, selected, selector};
@@ -10,14 +11,13 @@ use crate::controller::pod;
 use crate::controller::write::{self, EventText, Failure, Plan, Verb, Write};
 use crate::metrics::controllers::Controllers as Counters;
 use client::Key;
-use k8s_openapi::api::core::v1::{Node, Pod, Service};
+use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::{
     Endpoint, EndpointConditions, EndpointHints, EndpointPort, EndpointSlice, ForNode, ForZone,
 };
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use kube::api::ObjectMeta;
-use proto::api::selector::Selector;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -41,24 +41,12 @@ pub struct EndpointSlices {
     pub triggers: Triggers,
 }
 
-/// Services of a namespace that select a pod with these labels.
-pub fn selecting(services: &[Arc<Service>], pod: &Pod) -> Vec<Key> {
-    let labels = pod.metadata.labels.as_ref();
-    let selects = |s: &&Arc<Service>| selector(s).is_some_and(|sel: Selector| sel.matches_optional(labels));
-    services.iter().filter(selects).map(|s| Key::of(&**s)).collect()
-}
-
-/// Wakes the Services whose pods change.
+/// Wakes the Services whose endpoints a pod's change concerns.
 pub fn wire_pods(informers: &Informers, wiring: &mut Wiring) {
     let services = informers.services.clone();
     wiring.on(&informers.pods, move |change| {
         let services = services.list_namespace(&change.key.namespace);
-        let sides = [change.old.as_deref(), change.new.as_deref()];
-        sides
-            .into_iter()
-            .flatten()
-            .flat_map(|pod| selecting(&services, pod))
-            .collect()
+        concern::of(&services, change.old.as_deref(), change.new.as_deref())
     });
 }
 

@@ -63,7 +63,8 @@ fn hash(pod: &Pod) -> u64 {
     hasher.finish()
 }
 
-fn turned(pod: &Pod) -> Option<Timestamp> {
+/// When its Ready condition turned last.
+pub(super) fn turned(pod: &Pod) -> Option<Timestamp> {
     let conditions = pod.status.as_ref()?.conditions.as_ref()?;
     let ready = conditions.iter().find(|condition| condition.type_ == "Ready")?;
     ready.last_transition_time.as_ref().map(|time| time.0)

@@ -1,6 +1,7 @@
 //! What is asked of the server before writes that depend on it, and turns on the thread.
 
 use super::*;
+use crate::controller::kept::Kept;
 use crate::controller::tests::world::informers_of;
 use crate::controller::write::{Adopter, PODS, PatchKind, REPLICA_SETS};
 use http::{Method, Request, Response};
@@ -40,7 +41,7 @@ fn running(deleted: Option<&'static str>) -> (Running<Nothing>, mpsc::UnboundedR
     let client = kube::Client::new(service, "default");
     let clock: Arc<dyn Clock> = Arc::new(client::SystemClock);
     let environment = Environment {
-        informers: Informers::spawn(&client, 0),
+        informers: Informers::spawn(&client, 0, Kept::Asked),
         recorder: Recorder::spawn(client.clone(), Arc::clone(&clock), "nothing"),
         client,
         clock,

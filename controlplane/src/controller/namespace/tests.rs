@@ -2,10 +2,15 @@
 
 use super::condition::Remains;
 use super::*;
+use crate::controller::event::Recorder;
+use crate::controller::tests::world::informers_of;
+use crate::metrics::QueueMetrics;
+use client::Clock;
 use http::{Request, Response};
 use k8s_openapi::api::core::v1::NamespaceCondition;
 use proto::api::condition as list;
 use serde_json::Value;
+use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 fn found(conditions: &[NamespaceCondition], kind: &str) -> (String, String, String) {
@@ -222,5 +227,87 @@ async fn a_large_collection_is_deleted_page_by_page() {
         (remains, deletions(&requests)),
         (None, 1),
         "the next page may be another namespace's"
+    );
+}
+
+/// What the controller is given where namespaces of these names are going away, and have nothing of this controller's to do.
+async fn environment_with(names: &[&str]) -> Environment {
+    let going =
+        |name: &&str| json!({"metadata": {"name": name, "uid": name, "deletionTimestamp": "2026-01-01T00:00:00Z"}});
+    let informers = informers_of(BTreeMap::from([("namespaces", names.iter().map(going).collect())]));
+    informers.synced().await;
+    let service = tower::service_fn(|request: Request<kube::client::Body>| async move {
+        panic!("nothing is to be asked: {}", request.uri());
+        #[allow(unreachable_code)]
+        Ok::<_, std::convert::Infallible>(Response::new(kube::client::Body::empty()))
+    });
+    let client = kube::Client::new(service, "default");
+    let clock: Arc<dyn Clock> = Arc::new(client::SystemClock);
+    Environment {
+        informers,
+        recorder: Recorder::spawn(client.clone(), Arc::clone(&clock), NAME),
+        client,
+        clock,
+        metrics: QueueMetrics::default(),
+        shutdown: tokio_util::sync::CancellationToken::new(),
+    }
+}
+
+/// How often others have their turn until it is done.
+async fn turns(doing: impl Future<Output = ()>) -> usize {
+    let mut doing = pin!(doing);
+    let mut turns = 0;
+    while futures::poll!(doing.as_mut()).is_pending() {
+        turns += 1;
+    }
+    turns
+}
+
+#[tokio::test(start_paused = true)]
+async fn others_on_the_thread_have_their_turn_between_looks_that_wait_for_nothing() {
+    let environment = environment_with(&["a", "b"]).await;
+    let waiting = environment.metrics.depth.clone();
+    let mut running = pin!(run(environment));
+    for expected in [1, 0] {
+        assert!(futures::poll!(running.as_mut()).is_pending());
+        assert_eq!(waiting.get(), expected);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn others_on_the_thread_have_their_turn_between_changes() {
+    let environment = environment_with(&["a", "b", "c"]).await;
+    let (queue, turn) = (Queue::default(), Duration::ZERO);
+    let namespaces = environment.informers.namespaces.subscribe().take();
+    assert_eq!(turns(hear_namespaces(namespaces, &queue, turn)).await, 3);
+    for name in ["a", "b", "c"] {
+        assert_eq!(queue.next().await, Key::new("", name));
+        queue.done(&Key::new("", name));
+    }
+    let emptier = Emptier {
+        environment,
+        delays: Mutex::default(),
+    };
+    let gone = |namespace: &str, name: &str| Change {
+        key: Key::new(namespace, name),
+        old: Some(Arc::new(Pod::default())),
+        new: None,
+    };
+    let mut pods = vec![gone("a", "x"), gone("a", "y"), gone("b", "x"), gone("d", "x")];
+    pods.push(Change {
+        new: Some(Arc::new(Pod::default())),
+        ..gone("c", "x")
+    });
+    assert_eq!(
+        turns(emptier.hear_pods(pods, &queue, turn)).await,
+        5 + 3,
+        "each namespace is asked once"
+    );
+    for name in ["a", "b"] {
+        assert_eq!(queue.next().await, Key::new("", name));
+    }
+    assert!(
+        futures::poll!(pin!(queue.next())).is_pending(),
+        "of no other the last pod has gone"
     );
 }

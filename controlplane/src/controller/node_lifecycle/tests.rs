@@ -142,7 +142,11 @@ fn lifecycle() -> NodeLifecycle {
         std::future::pending::<Result<http::Response<kube::client::Body>, std::convert::Infallible>>()
     });
     NodeLifecycle {
-        informers: Informers::spawn(&kube::Client::new(service, "default"), 0),
+        informers: Informers::spawn(
+            &kube::Client::new(service, "default"),
+            0,
+            crate::controller::kept::Kept::Asked,
+        ),
         rates: Rates::default(),
         heard: Mutex::default(),
         limits: Mutex::default(),

@@ -52,3 +52,61 @@ async fn a_node_that_goes_takes_its_endpoints_out_of_slices_before_its_pods_are_
     let is_running = |pod: &Value| pod["spec"]["nodeName"] == "n0" && pod["metadata"]["deletionTimestamp"].is_null();
     assert!(pods.iter().any(is_running), "it is the node's end that did it");
 }
+
+/// Keys that were put into a controller's queue so far.
+fn wakes(world: &World, controller: &str) -> u64 {
+    let line = format!("workqueue_adds_total{{name=\"{controller}\"}} ");
+    let counted = world.counted();
+    let mut numbers = counted.lines().filter_map(|had| had.strip_prefix(&line));
+    numbers.next().unwrap().parse().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_changes_no_endpoint_and_no_budget_wakes_neither() {
+    let world = World::start(1).await;
+    world.deploy("web", 1, "nginx").await;
+    let selector = json!({"app": "web"});
+    let service = json!({"kind": "Service", "apiVersion": "v1", "metadata": {"name": "web"},
+        "spec": {"selector": selector, "ports": [{"port": 80}]}});
+    world.create("/api/v1/namespaces/default/services", service).await;
+    let budget = json!({"kind": "PodDisruptionBudget", "apiVersion": "policy/v1", "metadata": {"name": "web"},
+        "spec": {"selector": {"matchLabels": selector}, "maxUnavailable": 1}});
+    let budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
+    world.create(budgets, budget).await;
+    let slices =
+        "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices?labelSelector=kubernetes.io/service-name=web";
+    let count = |list: &Value| list["items"][0]["endpoints"].as_array().map_or(0, Vec::len);
+    world.until(slices, |list| count(list) == 1).await;
+    let healthy = |number: i64| move |budget: &Value| budget["status"]["currentHealthy"] == number;
+    let budget = format!("{budgets}/web");
+    world.until(&budget, healthy(1)).await;
+    let pods = "/api/v1/namespaces/default/pods";
+    let pod = world.items(pods).await[0]["metadata"]["name"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let shown: Informer<Pod> = Informer::spawn(Api::namespaced(world.client.clone(), "default"), Options::default());
+    shown.synced().await;
+    let controllers = [
+        "endpoint-controller",
+        "endpointslice-controller",
+        "disruption-controller",
+    ];
+    let before = controllers.map(|name| wakes(&world, name));
+    for n in 0..20 {
+        let news = json!({"metadata": {"annotations": {"n": n.to_string()}}});
+        let written = world.patch(&format!("{pods}/{pod}"), news).await;
+        let revision = written["metadata"]["resourceVersion"].as_str().unwrap();
+        shown.wait_for_revision(revision.parse().unwrap()).await;
+    }
+    for (name, before) in controllers.into_iter().zip(before) {
+        // What they wrote themselves may come back to them meanwhile.
+        assert!(wakes(&world, name) - before < 5, "{name}");
+    }
+    let gone = json!({"spec": {"replicas": 0}});
+    world
+        .patch("/apis/apps/v1/namespaces/default/deployments/web", gone)
+        .await;
+    world.until(slices, |list| count(list) == 0).await;
+    world.until(&budget, healthy(0)).await;
+}

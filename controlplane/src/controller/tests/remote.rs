@@ -67,7 +67,7 @@ async fn controllers_work_over_one_http2_connection() {
     let remote = client.clone();
     let client_for = Arc::new(move |_: &str| remote.clone());
     let controllers = spawn_all(ControllerContext {
-        informers: read(&*client_for, 1),
+        informers: read(&*client_for, 1, Kept::Asked),
         client_for,
         clock: Arc::new(client::SystemClock),
         seed: 1,

@@ -79,7 +79,7 @@ async fn a_load_balancer_shows_addresses_of_nodes_where_that_is_on() {
     let server = world.server.clone();
     let client_for = Arc::new(move |name: &str| server.client_as(User::service_account("kube-system", name)));
     spawn_all(ControllerContext {
-        informers: read(&*client_for, 9),
+        informers: read(&*client_for, 9, Kept::Asked),
         client_for,
         clock: world.clock.clone(),
         seed: 9,

@@ -68,7 +68,7 @@ fn clean_at(world: &World, now: &str) -> CancellationToken {
     let name = <Unused as harness::Controller>::NAME;
     let client = world.server.client_as(User::service_account("kube-system", name));
     let clock: Arc<dyn Clock> = Arc::new(TokioClock::starting_at(now.parse().unwrap()));
-    let informers = Informers::spawn(&world.client, 9);
+    let informers = Informers::spawn(&world.client, 9, Kept::Asked);
     let shutdown = CancellationToken::new();
     let environment = Environment {
         recorder: Recorder::spawn(client.clone(), clock.clone(), name),

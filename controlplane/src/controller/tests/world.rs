@@ -3,6 +3,7 @@
 
 use crate::controller::execute::Applied;
 use crate::controller::informers::Informers;
+use crate::controller::kept::Kept;
 use crate::controller::owner::Candidates;
 use crate::controller::write::{Failure, PatchKind, Resource, Verb, Write};
 use client::Key;
@@ -261,5 +262,5 @@ pub(in crate::controller) fn informers_of(objects: BTreeMap<&'static str, Vec<Va
             Ok::<_, std::convert::Infallible>(http::Response::new(body))
         }
     });
-    Informers::spawn(&kube::Client::new(service, "default"), 0)
+    Informers::spawn(&kube::Client::new(service, "default"), 0, Kept::Asked)
 }

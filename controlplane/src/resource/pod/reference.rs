@@ -75,6 +75,11 @@ pub(crate) fn names_secret(pod: &Pod, secret: &str) -> bool {
             .any(|volume| volume_names(volume, &refers))
 }
 
+/// Whether the volume refers to any Secret.
+pub(crate) fn has_secret(volume: &Volume) -> bool {
+    volume_names(volume, &|found| found.is_some())
+}
+
 fn volume_names(volume: &Volume, refers: &dyn Fn(Option<&String>) -> bool) -> bool {
     let of = |reference: Option<&LocalObjectReference>| refers(reference.map(|found| &found.name));
     let sources = volume

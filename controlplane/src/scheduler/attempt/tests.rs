@@ -6,6 +6,7 @@ use super::super::sources::Sources;
 use super::super::testing::{cluster, node, pod};
 use super::super::{TURN, profile::Profile};
 use super::*;
+use crate::controller::kept::Kept;
 use serde_json::json;
 use std::pin::pin;
 use tokio::task::JoinSet;
@@ -24,7 +25,7 @@ fn scheduler(pods: usize) -> Scheduler {
         queue,
         cluster: cluster(&[node("n", json!({}))]),
         profiles: vec![Profile::default()],
-        informers: Sources::spawn(&client, 1),
+        informers: Sources::spawn(&client, 1, Kept::Asked),
         search: Search::new(1),
         metrics: Arc::default(),
         binder: Binder::new(client, Arc::new(client::SystemClock), BTreeMap::new()),
@@ -46,6 +47,35 @@ async fn others_on_the_thread_have_their_turn_between_cycles() {
         }
         assert_eq!((scheduler.flights.len(), is_done), (at_once, at_once == 3), "{turn:?}");
     }
+}
+
+/// The points that follow a decision are counted though no plugin is there to be asked, and so is what a refused binding undoes.
+#[tokio::test(start_paused = true)]
+async fn what_follows_a_decision_is_timed() {
+    let mut scheduler = scheduler(1);
+    scheduler.cycles(TURN).await;
+    let pod = pod("p0", json!({}));
+    assert!(scheduler.cluster.pod(&pod.uid).is_some());
+    let error = "no".to_owned();
+    scheduler.landed(Some(Bound::Failed {
+        pod: pod.clone(),
+        error,
+    }));
+    assert!(scheduler.cluster.pod(&pod.uid).is_none());
+    let mut registry = prometheus_client::registry::Registry::default();
+    scheduler.metrics.register(&mut registry);
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+    let counted = text.lines().filter_map(|line| {
+        let line =
+            line.strip_prefix("scheduler_framework_extension_point_duration_seconds_count{extension_point=\"")?;
+        let (point, rest) = line.split_once("\",status=\"Success\",profile=\"default-scheduler\"} ")?;
+        Some((point, rest))
+    });
+    let mut counted: Vec<_> = counted.collect();
+    counted.sort_unstable();
+    let expected = ["Filter", "Permit", "PreFilter", "Reserve", "Unreserve"];
+    assert_eq!(counted, expected.map(|point| (point, "1")));
 }
 
 fn candidate(node: &str) -> Preemption {

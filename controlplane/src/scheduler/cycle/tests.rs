@@ -30,10 +30,16 @@ fn each_point_is_told_of_when_it_is_over() {
             {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}}})
     };
     let (passed, scored) = (Lap::End("PreFilter", "Success"), Lap::End("Score", "Success"));
-    let filtered = Lap::End("Filter", "Success");
+    let (filtered, counted) = (Lap::End("Filter", "Success"), Lap::End("PreScore", "Success"));
     let victim = pod("victim", "4", "1Gi", json!({}));
     for (name, cpu, priority, extra, expected) in [
-        ("fits on two", "1", 0, json!({}), vec![passed, filtered, scored]),
+        (
+            "fits on two",
+            "1",
+            0,
+            json!({}),
+            vec![passed, filtered, counted, scored],
+        ),
         (
             "fits on one",
             "3",

@@ -182,8 +182,12 @@ impl<'c> Filtering<'c> {
     }
 }
 
-/// PreScore, Score, normalisation: sums of weights by domain, stretched to 0 to 100.
-pub fn scores(state: &State<'_>, nodes: &[&NodeInfo]) -> Option<Vec<i64>> {
+/// What a cycle knows of wishes: sums of weights by domain, for each label.
+#[derive(Debug)]
+pub struct Scoring<'c>(BTreeMap<String, Tally<'c>>);
+
+/// PreScore: counts; nothing if there is no wish, of the pod or about it.
+pub fn pre_score<'c>(state: &State<'c>) -> Option<Scoring<'c>> {
     let (cluster, pod, args) = (state.cluster, state.pod, &state.profile.args);
     let mut tallies: BTreeMap<String, Tally<'_>> = BTreeMap::new();
     for term in &pod.terms.prefer {
@@ -206,19 +210,24 @@ pub fn scores(state: &State<'_>, nodes: &[&NodeInfo]) -> Option<Vec<i64>> {
             }
         }
     }
-    if tallies.is_empty() {
-        return None;
+    (!tallies.is_empty()).then_some(Scoring(tallies))
+}
+
+impl Scoring<'_> {
+    /// Score, normalisation: sums of weights, stretched to 0 to 100.
+    pub fn scores(&self, nodes: &[&NodeInfo]) -> Vec<i64> {
+        let sum = |node: &&NodeInfo| self.0.values().filter_map(|tally| tally.at(node)).sum();
+        let mut scores: Vec<i64> = nodes.iter().map(sum).collect();
+        let least = scores.iter().copied().min().unwrap_or(0);
+        let most = scores.iter().copied().max().unwrap_or(0);
+        for score in &mut scores {
+            *score = match most - least {
+                0 => 0,
+                span => (100.0 * ((*score - least) as f64 / span as f64)) as i64,
+            };
+        }
+        scores
     }
-    let sum = |node: &&NodeInfo| tallies.values().filter_map(|tally| tally.at(node)).sum();
-    let mut scores: Vec<i64> = nodes.iter().map(sum).collect();
-    let (least, most) = (scores.iter().copied().min()?, scores.iter().copied().max()?);
-    for score in &mut scores {
-        *score = match most - least {
-            0 => 0,
-            span => (100.0 * ((*score - least) as f64 / span as f64)) as i64,
-        };
-    }
-    Some(scores)
 }
 
 /// Whether the pod may be let in after the event.

@@ -278,8 +278,15 @@ fn weight_of(domains: usize) -> f64 {
     ((domains + 2) as f64).ln()
 }
 
-/// PreScore, Score, normalisation: fewer pods in its domains are better, 100 for the best.
-pub fn scores(state: &State<'_>, nodes: &[&NodeInfo]) -> Option<Vec<i64>> {
+/// What a cycle knows of wishes.
+pub struct Scoring<'c> {
+    wishes: Vec<Wish<'c>>,
+    /// By slot, which nodes have all labels that must be there.
+    has_all: Vec<bool>,
+}
+
+/// PreScore: counts, where these nodes come into question; nothing without a wish.
+pub fn pre_score<'c>(state: &State<'c>, nodes: &[&NodeInfo]) -> Option<Scoring<'c>> {
     let wishes = constraints(state, false);
     if wishes.is_empty() {
         return None;
@@ -292,26 +299,33 @@ pub fn scores(state: &State<'_>, nodes: &[&NodeInfo]) -> Option<Vec<i64>> {
     let has_label = |slot: usize| columns.iter().all(|column| column.at(slot) != NO_DOMAIN);
     let has_all: Vec<bool> = (0..state.cluster.slots()).map(has_label).collect();
     let counting: Vec<&NodeInfo> = nodes.iter().copied().filter(|node| has_all[node.slot]).collect();
-    if counting.is_empty() {
-        return Some(vec![0; nodes.len()]);
+    let wishes = match counting.is_empty() {
+        true => Vec::new(),
+        false => wishes
+            .into_iter()
+            .map(|wish| Wish::count(wish, state, &counting, &has_all))
+            .collect(),
+    };
+    Some(Scoring { wishes, has_all })
+}
+
+impl Scoring<'_> {
+    /// Score, normalisation: fewer pods in its domains are better, 100 for the best.
+    pub fn scores(&self, nodes: &[&NodeInfo]) -> Vec<i64> {
+        let raw = |node: &&NodeInfo| {
+            let sum = || self.wishes.iter().map(|wish| wish.score(node)).sum::<f64>();
+            self.has_all[node.slot].then(|| sum().round() as i64)
+        };
+        let raw: Vec<Option<i64>> = nodes.iter().map(raw).collect();
+        let least = raw.iter().flatten().copied().min().unwrap_or(0);
+        let most = raw.iter().flatten().copied().max().unwrap_or(0);
+        let normal = |score: &Option<i64>| match score {
+            None => 0,
+            Some(_) if most == 0 => 100,
+            Some(score) => 100 * (most + least - score) / most,
+        };
+        raw.iter().map(normal).collect()
     }
-    let wishes: Vec<Wish<'_>> = wishes
-        .into_iter()
-        .map(|wish| Wish::count(wish, state, &counting, &has_all))
-        .collect();
-    let raw = |node: &&NodeInfo| {
-        let sum = || wishes.iter().map(|wish| wish.score(node)).sum::<f64>();
-        has_all[node.slot].then(|| sum().round() as i64)
-    };
-    let raw: Vec<Option<i64>> = nodes.iter().map(raw).collect();
-    let least = raw.iter().flatten().copied().min().unwrap_or(0);
-    let most = raw.iter().flatten().copied().max().unwrap_or(0);
-    let normal = |score: &Option<i64>| match score {
-        None => 0,
-        Some(_) if most == 0 => 100,
-        Some(score) => 100 * (most + least - score) / most,
-    };
-    Some(raw.iter().map(normal).collect())
 }
 
 /// Whether the pod may be let in after the event.

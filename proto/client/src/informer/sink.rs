@@ -58,23 +58,28 @@ fn fitted<K: Object>(mut object: K) -> K {
 }
 
 /// Objects read straight from the text.
-pub(super) struct Plain<K>(pub(super) Arc<Shared<K>>);
+pub(super) struct Plain<K> {
+    pub(super) shared: Arc<Shared<K>>,
+    /// What is kept of an object.
+    pub(super) trim: fn(K) -> K,
+}
 
 impl<K: Object> Sink for Plain<K> {
     fn progress(&self) -> &watch::Sender<Progress> {
-        &self.0.progress
+        &self.shared.progress
     }
 
     fn replace(&self, list: &str) -> Result<String, serde_json::Error> {
         let list: ObjectList<K> = serde_json::from_str(list)?;
-        self.0.store.replace(list.items.into_iter().map(fitted).collect());
+        let kept = list.items.into_iter().map(|object| fitted((self.trim)(object)));
+        self.shared.store.replace(kept.collect());
         Ok(list.metadata.resource_version.unwrap_or_default())
     }
 
     fn event(&self, text: &str) -> Result<Event, serde_json::Error> {
         Ok(match serde_json::from_str(text)? {
-            WatchEvent::Added(object) | WatchEvent::Modified(object) => self.0.put(fitted(object)),
-            WatchEvent::Deleted(object) => self.0.remove(&object),
+            WatchEvent::Added(object) | WatchEvent::Modified(object) => self.shared.put(fitted((self.trim)(object))),
+            WatchEvent::Deleted(object) => self.shared.remove(&object),
             WatchEvent::Bookmark(bookmark) => Event::Seen(Some(bookmark.metadata.resource_version)),
             WatchEvent::Error(status) => Event::Error(status),
         })
@@ -251,6 +256,33 @@ mod tests {
             Err(serde_json::Error::custom("not this one"))
         });
         assert!(refused.unwrap_err().to_string().contains("not this one"));
+    }
+
+    #[test]
+    fn of_lists_and_events_is_kept_what_the_trim_leaves() {
+        let object = |name: &str| {
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "b"},
+                "metadata": {"name": name, "namespace": "default", "resourceVersion": "7"}})
+        };
+        let list = json!({"apiVersion": "v1", "kind": "ConfigMapList", "metadata": {"resourceVersion": "7"},
+            "items": [object("listed")]});
+        let event = json!({"type": "ADDED", "object": object("told")});
+        let trim = |map: ConfigMap| ConfigMap { data: None, ..map };
+        for by_trees in [false, true] {
+            let shared = Arc::new(Shared {
+                store: super::super::Store::<ConfigMap>::default(),
+                progress: watch::Sender::new(Progress::default()),
+            });
+            let to = Arc::clone(&shared);
+            let sink: Box<dyn Sink> = match by_trees {
+                true => Box::new(Trees { shared: to, trim }),
+                false => Box::new(Plain { shared: to, trim }),
+            };
+            assert_eq!(sink.replace(&list.to_string()).unwrap(), "7");
+            assert!(matches!(sink.event(&event.to_string()), Ok(Event::Seen(_))));
+            let kept: Vec<_> = shared.store.list().iter().map(|map| map.data.clone()).collect();
+            assert_eq!(kept, [None, None], "by trees: {by_trees}");
+        }
     }
 
     #[test]

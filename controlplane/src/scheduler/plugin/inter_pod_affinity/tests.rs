@@ -174,7 +174,7 @@ fn scored(cluster: &mut Cluster, pod: &PodInfo, profile: &Profile) -> Option<Vec
     cluster.know_all(pod.topology_keys());
     let state = State::begin(cluster, profile, pod, None).unwrap();
     let nodes: Vec<&NodeInfo> = cluster.present().collect();
-    scores(&state, &nodes)
+    pre_score(&state).map(|scoring| scoring.scores(&nodes))
 }
 
 #[test]

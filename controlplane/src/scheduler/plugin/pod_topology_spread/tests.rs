@@ -129,7 +129,7 @@ fn scored(cluster: &mut Cluster, pod: &PodInfo, owned: Option<&Selector>) -> Opt
     cluster.know_all(pod.topology_keys().chain(default_keys(&profile)));
     let state = State::begin(cluster, &profile, pod, owned).unwrap();
     let nodes: Vec<&NodeInfo> = cluster.present().collect();
-    scores(&state, &nodes)
+    pre_score(&state, &nodes).map(|scoring| scoring.scores(&nodes))
 }
 
 #[test]
