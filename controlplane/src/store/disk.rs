@@ -3,7 +3,7 @@
 //! Owns durability. Writes that wait together share one commit (one fsync); a later write of a batch sees the earlier ones'
 //! effect on its precondition; nobody sees or is told anything before the commit is on disk. What is opened is what was written, or is
 //! refused by name (`intact`). A commit that fails leaves it
-//! unknown what the disk holds, so it ends the process; before the disk is full, writes are refused (`reserve`), unless the file
+//! unknown what the disk holds, so it ends the process, and what the kernel has cached of the file goes with it; before the disk is full, writes are refused (`reserve`), unless the file
 //! can give room back (`compaction`). The writer waits for the window to read what it was told. Never interprets a value.
 
 mod backend;
@@ -254,6 +254,7 @@ impl Writer {
             while !batch.is_empty() {
                 self.feed.wait_for_space(|| queue.is_closed());
                 if let Err(error) = self.commit(&mut batch) {
+                    self.directory.distrust(FILE);
                     let error = unusable(&self.path, "cannot be written", &error);
                     (self.on_fatal)(&error);
                     for job in batch.drain(..) {
