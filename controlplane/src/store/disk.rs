@@ -33,7 +33,7 @@ use moved::Hold;
 use past::Past;
 use records::{META, RECORDS};
 use redb::{CompactionError, Database};
-use reserve::{Budget, Leaving, Verdict};
+use reserve::{Budget, Leaving, Scarcity, Verdict};
 use staged::{Answer, Staged};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -214,6 +214,7 @@ struct Writer {
     /// Held as long as anything may be written.
     directory: Directory,
     leaving: Leaving,
+    scarcity: Scarcity,
     freed: Freed,
     past: Past,
     remembered: Vec<Replaced>,
@@ -230,6 +231,7 @@ impl Writer {
             on_fatal: Arc::new(on_fatal),
             hold: Hold::default(),
             leaving: Leaving::default(),
+            scarcity: Scarcity::default(),
             freed: Freed::before_this_process(directory.compaction_failed()),
             directory,
             past,
@@ -330,6 +332,13 @@ impl Writer {
             if revision != before {
                 transaction.open_table(META)?.insert("revision", revision)?;
             }
+        }
+        let refused = answers.iter().filter_map(|answer| answer.as_ref().err());
+        let refusal = refused
+            .filter(|error| matches!(error, StoreError::Full { .. }))
+            .next_back();
+        if let Some(told) = self.scarcity.commit(free_bytes, refusal.is_some()) {
+            self.directory.tell(told, refusal);
         }
         // Ahead of the commit: what is never committed is known by its revision.
         self.past.write(free_bytes);

@@ -3,6 +3,7 @@
 //! Owns the lock, the measuring of space, the mark of a compaction that has begun and what the kernel is told of its cache; what is done
 //! about space is `reserve`'s and `compaction`'s. Knows nothing of what is stored.
 
+use super::reserve::Told;
 use crate::store::StoreError;
 use nix::errno::Errno;
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
@@ -116,6 +117,17 @@ impl Directory {
         if let Err(error) = (self.forget)(&path) {
             let path = path.display();
             tracing::error!(%path, %error, "what the kernel has of the store may not be on its disk; restart the machine before it is used again");
+        }
+    }
+
+    /// Says in the log that writes begin to be refused, as one of them was told, or that none is any more.
+    pub(super) fn tell(&self, told: Told, refusal: Option<&StoreError>) {
+        let path = self.path.display();
+        match (told, refusal) {
+            (Told::Scarce, Some(refusal)) => {
+                tracing::error!(%path, error = %refusal, "the disk is nearly full: writes are refused until there is space");
+            }
+            _ => tracing::info!(%path, "there is space for the store again: no write is refused"),
         }
     }
 
