@@ -3,7 +3,8 @@
 //! Owns durability. Writes that wait together share one commit (one fsync); a later write of a batch sees the earlier ones'
 //! effect on its precondition; nobody sees or is told anything before the commit is on disk. What is opened is what was written, or is
 //! refused by name (`intact`). A commit that fails leaves it
-//! unknown what the disk holds, so it ends the process, and what the kernel has cached of the file goes with it; before the disk is full, writes are refused (`reserve`), unless the file
+//! unknown what the disk holds, so it ends the process, and what the kernel has cached of the file goes with it; before the disk is
+//! full, writes are refused (`reserve`), unless the file
 //! can give room back (`compaction`). The writer waits for the window to read what it was told. Never interprets a value.
 
 mod backend;

@@ -61,7 +61,8 @@ fn template(app: &str, restart: &str) -> Vec<u8> {
 
 fn found_template(app: &str, restart: &str) -> Value {
     json!({"metadata": {"labels": {"app": app}}, "spec": {"restartPolicy": restart, "terminationGracePeriodSeconds": 30,
-        "dnsPolicy": "ClusterFirst", "schedulerName": "default-scheduler", "containers": [{"name": "c", "image": "example.test/c:1", "imagePullPolicy": "Always",
+        "dnsPolicy": "ClusterFirst", "schedulerName": "default-scheduler",
+        "containers": [{"name": "c", "image": "example.test/c:1", "imagePullPolicy": "Always",
             "terminationMessagePolicy": "File", "terminationMessagePath": "/dev/termination-log"}]}})
 }
 
