@@ -469,6 +469,8 @@ fn not_read(error: &str) -> ApiError {
 fn store_failed(error: &StoreError) -> ApiError {
     let answer = match error {
         StoreError::ReadOnly(why) => return ApiError::read_only(why),
+        // The store has said it once: a line for each would go to what is full, most likely.
+        StoreError::Full { .. } => return ApiError::internal(error),
         StoreError::Unavailable(_) | StoreError::OutcomeUnknown(_) => ApiError::new(504, "Timeout", error.to_string()),
         _ => ApiError::internal(error),
     };

@@ -3,7 +3,8 @@
 //! Owns durability. Writes that wait together share one commit (one fsync); a later write of a batch sees the earlier ones'
 //! effect on its precondition; nobody sees or is told anything before the commit is on disk. What is opened is what was written, or is
 //! refused by name (`intact`). A commit that fails leaves it
-//! unknown what the disk holds, so it ends the process; before the disk is full, writes are refused (`reserve`), unless the file
+//! unknown what the disk holds, so it ends the process, and what the kernel has cached of the file goes with it; before the disk is
+//! full, writes are refused (`reserve`), unless the file
 //! can give room back (`compaction`). The writer waits for the window to read what it was told. Never interprets a value.
 
 mod backend;
@@ -33,7 +34,7 @@ use moved::Hold;
 use past::Past;
 use records::{META, RECORDS};
 use redb::{CompactionError, Database};
-use reserve::{Budget, Leaving, Verdict};
+use reserve::{Budget, Leaving, Scarcity, Verdict};
 use staged::{Answer, Staged};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -214,6 +215,7 @@ struct Writer {
     /// Held as long as anything may be written.
     directory: Directory,
     leaving: Leaving,
+    scarcity: Scarcity,
     freed: Freed,
     past: Past,
     remembered: Vec<Replaced>,
@@ -230,6 +232,7 @@ impl Writer {
             on_fatal: Arc::new(on_fatal),
             hold: Hold::default(),
             leaving: Leaving::default(),
+            scarcity: Scarcity::default(),
             freed: Freed::before_this_process(directory.compaction_failed()),
             directory,
             past,
@@ -254,6 +257,7 @@ impl Writer {
             while !batch.is_empty() {
                 self.feed.wait_for_space(|| queue.is_closed());
                 if let Err(error) = self.commit(&mut batch) {
+                    self.directory.distrust(FILE);
                     let error = unusable(&self.path, "cannot be written", &error);
                     (self.on_fatal)(&error);
                     for job in batch.drain(..) {
@@ -329,6 +333,13 @@ impl Writer {
             if revision != before {
                 transaction.open_table(META)?.insert("revision", revision)?;
             }
+        }
+        let refused = answers.iter().filter_map(|answer| answer.as_ref().err());
+        let refusal = refused
+            .filter(|error| matches!(error, StoreError::Full { .. }))
+            .next_back();
+        if let Some(told) = self.scarcity.commit(free_bytes, refusal.is_some()) {
+            self.directory.tell(told, refusal);
         }
         // Ahead of the commit: what is never committed is known by its revision.
         self.past.write(free_bytes);

@@ -2,6 +2,8 @@
 //!
 //! The bytes are put together by hand from the field numbers of the contract's tables, not by what reads or writes protobuf here.
 
+mod kinds;
+
 use super::*;
 use crate::store::readable::Readable;
 use crate::store::{Expect, Revision};
@@ -12,8 +14,11 @@ use serde_json::Value;
 
 /// Field `number` with these bytes (wire type 2).
 fn field(number: u8, content: &[u8]) -> Vec<u8> {
-    assert!(content.len() < 128 * 128 && number < 16);
-    let mut out = vec![number << 3 | 2];
+    assert!(content.len() < 128 * 128 && number < 32);
+    let mut out = match number {
+        0..16 => vec![number << 3 | 2],
+        _ => vec![(number << 3 & 127) | 2 | 128, number >> 4],
+    };
     match content.len() {
         short @ 0..128 => out.push(short as u8),
         long => out.extend([(long & 127) as u8 | 128, (long >> 7) as u8]),

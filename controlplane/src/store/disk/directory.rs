@@ -1,10 +1,12 @@
 //! The directory a store lives in: one process at a time, and the space its disk has left.
 //!
-//! Owns the lock, the measuring of space and the mark of a compaction that has begun; what is done about space is `reserve`'s and
-//! `compaction`'s. Knows nothing of what is stored.
+//! Owns the lock, the measuring of space, the mark of a compaction that has begun and what the kernel is told of its cache; what is done
+//! about space is `reserve`'s and `compaction`'s. Knows nothing of what is stored.
 
+use super::reserve::Told;
 use crate::store::StoreError;
 use nix::errno::Errno;
+use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use nix::sys::statfs::{EXT4_SUPER_MAGIC, TMPFS_MAGIC};
 use nix::unistd::{Whence, lseek};
 use std::fs::{DirBuilder, File, Permissions};
@@ -19,11 +21,16 @@ const COMPACTING: &str = "compacting";
 /// How many bytes are free for files in a directory; `None` when nobody knows.
 pub(super) type FreeSpace = Box<dyn Fn(&Path) -> Option<u64> + Send>;
 
+/// Has a file read from its disk again.
+pub(super) type Forget = Box<dyn Fn(&Path) -> std::io::Result<()> + Send>;
+
 /// The data directory, held by this process as long as the value lives.
 pub(super) struct Directory {
     path: PathBuf,
     /// How free space is measured: the file system's word, unless a test has another disk.
     pub(super) free_space: FreeSpace,
+    /// How the kernel is made to forget what it has of a file, unless a test has another disk.
+    pub(super) forget: Forget,
     /// Whether a block that is written over stays where it is: what the file system is known for, unless a test has another.
     pub(super) writes_in_place: bool,
     /// The time, unless a test has another.
@@ -44,6 +51,7 @@ impl Directory {
         Ok(Self {
             path: path.to_owned(),
             free_space: Box::new(available_bytes),
+            forget: Box::new(forget_cached),
             writes_in_place: writes_in_place(path),
             now: Box::new(Instant::now),
             _lock: lock(path)?,
@@ -103,6 +111,26 @@ impl Directory {
         self.path.join(COMPACTING).exists()
     }
 
+    /// A file could not be written: whoever opens it next reads what its disk has, not what was to be there.
+    pub(super) fn distrust(&self, file: &str) {
+        let path = self.path.join(file);
+        if let Err(error) = (self.forget)(&path) {
+            let path = path.display();
+            tracing::error!(%path, %error, "what the kernel has of the store may not be on its disk; restart the machine before it is used again");
+        }
+    }
+
+    /// Says in the log that writes begin to be refused, as one of them was told, or that none is any more.
+    pub(super) fn tell(&self, told: Told, refusal: Option<&StoreError>) {
+        let path = self.path.display();
+        match (told, refusal) {
+            (Told::Scarce, Some(refusal)) => {
+                tracing::error!(%path, error = %refusal, "the disk is nearly full: writes are refused until there is space");
+            }
+            _ => tracing::info!(%path, "there is space for the store again: no write is refused"),
+        }
+    }
+
     /// The refusal of a write that needs more space than there is.
     pub(super) fn refusal(&self, needed_bytes: u64) -> StoreError {
         StoreError::Full {
@@ -111,6 +139,17 @@ impl Directory {
             reserve_mib: needed_bytes.div_ceil(1 << 20),
         }
     }
+}
+
+/// Drops what the kernel has cached of a file and takes for written. When a sync fails, Linux takes the pages for written all the same
+/// (fsync(2), `EIO`): without this they are read, and built upon, by the next process, and lost with the cache.
+///
+/// # Errors
+/// The file system's.
+pub(super) fn forget_cached(path: &Path) -> std::io::Result<()> {
+    let file = File::open(path)?;
+    // Of all of it (posix_fadvise(2)).
+    Ok(posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED)?)
 }
 
 fn available_bytes(path: &Path) -> Option<u64> {

@@ -2,10 +2,11 @@
 //!
 //! redb verifies pages only after a process has died; a file that was closed in order it takes as it is. Owns that look at it, which
 //! changes nothing of the file: what redb would mend, by going back to what was there before, stays damaged and is refused each time.
+//! What the kernel has of it and could not write is not looked at, but refused.
 //! Never says what is in the file.
 
 use super::CACHE_BYTES;
-use super::directory::{in_use, unusable};
+use super::directory::{forget_cached, in_use, unusable};
 use crate::store::StoreError;
 use redb::{Database, DatabaseError, StorageBackend, StorageError};
 use std::collections::BTreeMap;
@@ -55,6 +56,7 @@ fn check(path: &Path) -> Result<Found, StoreError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::Whole),
         other => other.map_err(|error| wrong(&error))?,
     };
+    settled(path, file.sync_all())?;
     let length = file.metadata().map_err(|error| wrong(&error))?.len();
     if length == 0 {
         return Ok(Found::Whole);
@@ -74,6 +76,19 @@ fn check(path: &Path) -> Result<Found, StoreError> {
         Ok(false) => Ok(Found::Unaccounted),
         Err(error) => Err(refusal(path, &error)),
     }
+}
+
+/// Refuses a file of which something could not be written (`synced`) after the process before had last asked, and has it read from its disk
+/// the next time: what was to be there is no proof of what is.
+fn settled(path: &Path, synced: io::Result<()>) -> Result<(), StoreError> {
+    let Err(error) = synced else { return Ok(()) };
+    let what = match forget_cached(path) {
+        Ok(()) => "could not be written; the next start reads what the disk has".to_owned(),
+        Err(left) => {
+            format!("could not be written, and is not read from its disk again before the machine restarts ({left})")
+        }
+    };
+    Err(unusable(path, &what, &error))
 }
 
 /// What is said of a file that redb does not open.

@@ -13,6 +13,8 @@ pub(super) const PUT_FLOOR_BYTES: u64 = 16 << 20;
 const DELETION_FLOOR_BYTES: u64 = 4 << 20;
 /// Free space that removals leave.
 const REMOVAL_FLOOR_BYTES: u64 = 1 << 20;
+/// Free space in which no write is refused, whatever it adds: what is largest takes 8 MiB beside the floor.
+const ROOMY_BYTES: u64 = 2 * PUT_FLOOR_BYTES;
 /// What any write may cost beside its own value: the leaf it shares with one large value is written anew (3 MiB, in a page whose
 /// size is a power of two), and so are the branches above it.
 const NEIGHBOUR_BYTES: u64 = (4 << 20) + (128 << 10);
@@ -120,6 +122,39 @@ impl Leaving {
     }
 }
 
+/// What is told of the disk's space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Told {
+    /// Writes begin to be refused.
+    Scarce,
+    /// None is refused any more.
+    Roomy,
+}
+
+/// Whether writes are being refused: said once when it begins and once when it is over, however many are refused in between.
+#[derive(Debug, Default)]
+pub(super) struct Scarcity {
+    is_scarce: bool,
+}
+
+impl Scarcity {
+    /// A commit that found so much free space refused a write, or none.
+    pub(super) fn commit(&mut self, free_bytes: Option<u64>, has_refused: bool) -> Option<Told> {
+        let is_roomy = free_bytes.is_none_or(|free| free >= ROOMY_BYTES);
+        match (self.is_scarce, has_refused) {
+            (false, true) => {
+                self.is_scarce = true;
+                Some(Told::Scarce)
+            }
+            (true, false) if is_roomy => {
+                self.is_scarce = false;
+                Some(Told::Roomy)
+            }
+            _ => None,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -166,6 +201,25 @@ mod tests {
         let verdicts: Vec<Verdict> = (0..5).map(|_| budget.judge(&put(1 << 20, false))).collect();
         assert_eq!(verdicts[..3], [Verdict::Write; 3]);
         assert_eq!(verdicts[3..], [Verdict::Later; 2]);
+    }
+
+    #[test]
+    fn scarcity_is_told_once_and_so_is_its_end() {
+        let mut scarcity = Scarcity::default();
+        let mut commit = |mib: u64, has_refused| scarcity.commit(Some(mib << 20), has_refused);
+        assert_eq!(commit(19, false), None, "it fitted");
+        assert_eq!(commit(19, true), Some(Told::Scarce));
+        assert_eq!(commit(19, true), None);
+        assert_eq!(commit(23, false), None, "something larger would not fit");
+        assert_eq!(commit(19, true), None);
+        assert_eq!(commit(32, false), Some(Told::Roomy));
+        assert_eq!(commit(100, false), None);
+        assert_eq!(commit(19, true), Some(Told::Scarce));
+        assert_eq!(scarcity.commit(None, false), Some(Told::Roomy));
+        assert_eq!(
+            Budget::new(Some(ROOMY_BYTES)).judge(&put(3 << 20, false)),
+            Verdict::Write
+        );
     }
 
     #[test]

@@ -85,6 +85,25 @@ impl Platter {
         (state.failure, state.is_off) = (Failure::None, false);
     }
 
+    /// The process is another, of the same machine: it reads what is cached.
+    pub(super) fn next_process(&self) {
+        self.state().failure = Failure::None;
+    }
+
+    /// What is cached and is not dirty is read from the platter again.
+    pub(super) fn forget(&self) {
+        let mut state = self.state();
+        let (mut found, end) = (state.durable.clone(), state.cached.len());
+        found.resize(end, 0);
+        for from in state.dirty.iter().map(|sector| sector * SECTOR) {
+            let to = (from + SECTOR).min(end);
+            if from < to {
+                found[from..to].copy_from_slice(&state.cached[from..to]);
+            }
+        }
+        state.cached = found;
+    }
+
     /// What is on it.
     pub(super) fn contents(&self) -> Vec<u8> {
         self.state().durable.clone()
@@ -156,7 +175,12 @@ impl StorageBackend for Platter {
                 state.is_off = true;
                 return Err(io::Error::from_raw_os_error(nix::libc::EIO));
             }
-            Failure::Sync => return Err(io::Error::from_raw_os_error(nix::libc::EIO)),
+            Failure::Sync => {
+                // As Linux has it: what did not reach the platter counts as written from now on, and is shown as it was to be.
+                state.reach(0.5);
+                state.dirty.clear();
+                return Err(io::Error::from_raw_os_error(nix::libc::EIO));
+            }
             Failure::Stall => {
                 state.failure = Failure::None;
                 drop(state);

@@ -121,3 +121,24 @@ async fn a_store_that_was_never_made_to_the_end_is_made_anew() {
     assert_eq!(disk.range("").await.unwrap().1.len(), 1);
     disk.close().await;
 }
+
+/// A file that could not be written since the process before last asked: nobody looks at what the kernel shows of it.
+#[tokio::test]
+async fn what_could_not_be_written_is_not_taken_for_what_is_on_the_disk() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = closed(directory.path()).await;
+    settled(&file, Ok(())).unwrap();
+    let failed = || Err(io::Error::from_raw_os_error(nix::libc::EIO));
+    let told = settled(&file, failed()).unwrap_err().to_string();
+    assert!(
+        told.contains("state.redb could not be written; the next start reads what the disk has: Input/output error"),
+        "{told}"
+    );
+    let told = settled(&directory.path().join("none"), failed())
+        .unwrap_err()
+        .to_string();
+    assert!(
+        told.contains("not read from its disk again before the machine restarts"),
+        "{told}"
+    );
+}
