@@ -3,6 +3,7 @@
 //! Names that begin with a dot are passed over, links are not followed, and what is there is counted up to a bound: whoever may write
 //! here is no stranger, but one that writes too much costs no more than that.
 
+use crate::wake;
 use futures::{FutureExt, StreamExt};
 use inotify::{EventStream, Inotify, WatchDescriptor, WatchMask, Watches};
 use std::collections::{BTreeMap, HashSet};
@@ -177,13 +178,22 @@ impl Watcher {
         news
     }
 
-    /// Waits until something may have changed, and for the pause since the last look in any case: what changes meanwhile is looked at once.
-    /// Cancel safe.
-    pub(super) async fn changed(&mut self) {
+    /// Waits until something may have changed or it is time to look, and for the pause since the last look in any case: what changes
+    /// meanwhile is looked at once. Cancel safe.
+    pub(super) async fn changed(&mut self, at: Option<Instant>) {
         tokio::time::sleep_until(self.rested).await;
         if self.behind {
             return;
         }
+        tokio::select! {
+            biased;
+            () = wake::at(at) => {}
+            () = self.told() => {}
+        }
+    }
+
+    /// Waits for the kernel. Cancel safe.
+    async fn told(&mut self) {
         let told = match &mut self.stream {
             // A directory that is not watched cannot tell when it is there again.
             Some((_, stream)) if !self.watched.is_empty() => {
@@ -272,15 +282,20 @@ mod tests {
             let begun = Instant::now();
             change();
             change();
-            watcher.changed().await;
+            // Neither is a registration that failed tried again sooner.
+            watcher.changed(Some(begun)).await;
             assert!(begun.elapsed() >= PAUSE, "{:?}", begun.elapsed());
             watcher.look().await.expect("listed");
         }
         tokio::time::advance(PAUSE).await;
         let begun = Instant::now();
         change();
-        watcher.changed().await;
+        watcher.changed(None).await;
         assert_eq!(begun.elapsed(), Duration::ZERO);
+        watcher.look().await.expect("listed");
+        let at = Instant::now() + PAUSE * 7;
+        watcher.changed(Some(at)).await;
+        assert!((at..at + PAUSE).contains(&Instant::now()));
     }
 
     #[test]
