@@ -5,6 +5,7 @@
 //! reason. What runs short is told in one place ([`crate::parts::Parts::pressure`]), which the node's status and admission read.
 
 mod decide;
+mod earlier;
 mod grip;
 pub mod guard;
 pub mod local_storage;

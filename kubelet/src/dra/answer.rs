@@ -12,6 +12,9 @@ const DEVICES_MAX: usize = 256;
 const NAMES_MAX: usize = 256;
 /// The longest name, bytes.
 const NAME_BYTES_MAX: usize = 1024;
+/// What one driver's devices of one claim may take together, bytes: as much as a device plugin may answer for a container
+/// ([`crate::device`]). They are kept for as long as the claim is, told in PodResources, and written with every change.
+const CLAIM_BYTES_MAX: usize = 64 << 10;
 /// What is kept of a driver's own words, bytes.
 const ERROR_BYTES_MAX: usize = 2048;
 
@@ -41,6 +44,7 @@ pub(super) fn prepared(
             return Err(wrong(format!("{} devices, more than {DEVICES_MAX},", devices.len())));
         }
         let mut taken = Vec::new();
+        let mut weight = 0;
         for device in devices {
             let place = (device.pool_name, device.device_name);
             if wanted
@@ -53,25 +57,47 @@ pub(super) fn prepared(
                     "device {name:?} of pool {pool:?}, which is not allocated,"
                 )));
             }
-            let names = device.request_names.iter().chain(&device.cdi_device_ids);
-            let long = names.clone().any(|name| name.len() > NAME_BYTES_MAX);
-            if long || names.count() > NAMES_MAX {
-                return Err(wrong(format!("more names than are believed of device {:?}", place.1)));
+            let of_device = |what: String| wrong(format!("{what} of device {:?}", cut(&place.1)));
+            let fields = [
+                ("share ID", "share IDs", device.share_id.as_slice()),
+                ("request name", "request names", &device.request_names),
+                ("CDI device ID", "CDI device IDs", &device.cdi_device_ids),
+            ];
+            for (one, many, names) in fields {
+                bounded(one, many, names).map_err(of_device)?;
             }
             if let Some(id) = device.cdi_device_ids.iter().find(|id| !is_cdi(id)) {
                 return Err(wrong(format!("the invalid CDI device ID {id:?}")));
             }
-            taken.push(Device {
+            let device = Device {
                 pool_name: place.0,
                 device_name: place.1,
                 share_id: device.share_id,
                 request_names: Some(device.request_names),
                 cdi_device_ids: Some(device.cdi_device_ids),
-            });
+            };
+            weight += device.weight();
+            if weight > CLAIM_BYTES_MAX {
+                return Err(wrong(format!(
+                    "devices whose names take more than {CLAIM_BYTES_MAX} bytes"
+                )));
+            }
+            taken.push(device);
         }
         given.push(((wanted.namespace.clone(), wanted.name.clone()), taken));
     }
     Ok(given)
+}
+
+/// What is wrong with the number or the length of names.
+fn bounded(one: &str, many: &str, names: &[String]) -> Result<(), String> {
+    if names.len() > NAMES_MAX {
+        return Err(format!("{} {many}, more than {NAMES_MAX},", names.len()));
+    }
+    match names.iter().find(|name| name.len() > NAME_BYTES_MAX) {
+        Some(long) => Err(format!("a {one} of {} bytes, more than {NAME_BYTES_MAX},", long.len())),
+        None => Ok(()),
+    }
 }
 
 /// Whether a driver let go of claims, each UID and name.
@@ -218,7 +244,7 @@ mod tests {
                     ("1", good()),
                     ("2", only(vec![device("pool", "dev", &"x".repeat(2000))])),
                 ],
-                "NodePrepareResources returned more names than are believed of device \"dev\" for ResourceClaim b (DRA driver d)",
+                "NodePrepareResources returned a CDI device ID of 2000 bytes, more than 1024, of device \"dev\" for ResourceClaim b (DRA driver d)",
             ),
         ];
         let (a, b) = (wanted("a", "1"), wanted("b", "2"));
@@ -237,6 +263,43 @@ mod tests {
         );
         let done = [("1".to_owned(), NodeUnprepareResourceResponse::default())].into();
         assert_eq!(unprepared("d", &asked, &done), Ok(()));
+    }
+
+    #[test]
+    fn what_a_driver_gives_for_a_claim_is_bounded_in_number_and_bytes() {
+        let of = |change: &dyn Fn(&mut pb::Device), devices: usize| {
+            let mut one = device("pool", "dev", "v.com/c=1");
+            change(&mut one);
+            let answers = [("1".to_owned(), answer("", vec![one; devices]))];
+            let told = prepared("d", &[&wanted("a", "1")], answers.into());
+            told.err().map(|error| error.to_string()).unwrap_or_default()
+        };
+        let long = |bytes| "x".repeat(bytes);
+        let told = |what: &str| format!("NodePrepareResources returned {what} for ResourceClaim a (DRA driver d)");
+        let of_device = |what: &str| told(&format!("{what} of device \"dev\""));
+        let ids = |count, bytes| vec![format!("v.com/c={}", long(bytes)); count];
+        assert_eq!(of(&|one| one.share_id = Some(long(NAME_BYTES_MAX)), 1), "");
+        assert_eq!(
+            of(&|one| one.share_id = Some(long(3 << 20)), 1),
+            of_device("a share ID of 3145728 bytes, more than 1024,")
+        );
+        assert_eq!(
+            of(&|one| one.request_names = vec![long(1025)], 1),
+            of_device("a request name of 1025 bytes, more than 1024,")
+        );
+        assert_eq!(
+            of(&|one| one.request_names = vec![String::new(); 257], 1),
+            of_device("257 request names, more than 256,")
+        );
+        assert_eq!(
+            of(&|one| one.cdi_device_ids = ids(257, 1), 1),
+            of_device("257 CDI device IDs, more than 256,")
+        );
+        // Each name is short, and they are few; all of them are too much.
+        let all = told("devices whose names take more than 65536 bytes");
+        assert_eq!(of(&|one| one.cdi_device_ids = ids(60, 1000), 1), "");
+        assert_eq!(of(&|one| one.cdi_device_ids = ids(66, 1000), 1), all);
+        assert_eq!(of(&|one| one.cdi_device_ids = ids(1, 200), 256), all);
     }
 
     #[test]

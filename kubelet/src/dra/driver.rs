@@ -7,6 +7,7 @@ use crate::plugin::{Connections, Plugin, channel};
 use crate::rpc::{Client, Failure, decoded};
 use crate::wake;
 use bytes::Bytes;
+use futures::{FutureExt, Stream, StreamExt};
 use prost::Message;
 use proto::dra::health::{DeviceHealth, HealthStatus, NodeWatchResourcesRequest, NodeWatchResourcesResponse};
 use proto::dra::v1::{
@@ -18,7 +19,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tonic::metadata::MetadataMap;
 use tonic::transport::Channel;
-use tonic::{Code, Status, Streaming};
+use tonic::{Code, Status};
 
 /// How long a call may take (kubelet contract §8).
 const CALL: Duration = Duration::from_secs(45);
@@ -27,10 +28,13 @@ const CALL: Duration = Duration::from_secs(45);
 const STREAM_AGAIN: Duration = Duration::from_secs(5);
 /// How often it doubles.
 const DOUBLINGS: u32 = 4;
-/// How far apart a driver's reports of health are taken, as lists of device plugins are: each may be told in the status of many pods.
+/// How far apart a driver's reports of health are taken, as lists of device plugins are: each may be told in the status of many pods. What
+/// came meanwhile is taken together, so that the last state is never behind what led to it.
 const REPORTS_APART: Duration = Duration::from_secs(1);
 /// The largest answer that is read, bytes.
 const ANSWER_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// What a message of a stream counts for beside its text, bytes: one without any costs something, too.
+const MESSAGE_BYTES: usize = 64;
 
 /// How long is waited before the next try after so many that failed. Pure.
 fn again(failed: u32) -> Duration {
@@ -187,13 +191,17 @@ impl Driver {
     }
 
     /// Takes reports until the stream ends.
-    async fn take_all(&self, mut stream: Streaming<Bytes>, board: &HealthBoard) -> Option<Status> {
+    async fn take_all(
+        &self,
+        mut stream: impl Stream<Item = Result<Bytes, Status>> + Unpin,
+        board: &HealthBoard,
+    ) -> Option<Status> {
         let mut next = Instant::now();
         loop {
             let expiry = board.until_expiry(&self.name);
             let told = async {
                 tokio::time::sleep_until(next).await;
-                stream.message().await
+                stream.next().await
             };
             let told = tokio::select! {
                 biased;
@@ -204,15 +212,39 @@ impl Driver {
                 }
             };
             next = Instant::now() + REPORTS_APART;
-            match told {
-                Ok(Some(told)) => match decoded::<NodeWatchResourcesResponse>(told) {
-                    Ok(told) => board.take(&self.name, told.devices.into_iter().map(report).collect()),
-                    Err(status) => return Some(status),
-                },
-                Ok(None) => return None,
-                Err(status) => return Some(status),
+            let (reports, end) = gathered(told, || stream.next().now_or_never());
+            board.take(&self.name, reports);
+            if let Some(end) = end {
+                return end;
             }
         }
+    }
+}
+
+/// A message of a stream, or its end.
+type Told = Option<Result<Bytes, Status>>;
+
+/// The reports of a message and of those behind it that are there already, and why there are no more to come. What is left when there are
+/// more than one answer may have is for the next time.
+fn gathered(first: Told, mut more: impl FnMut() -> Option<Told>) -> (Vec<Report>, Option<Option<Status>>) {
+    let (mut reports, mut bytes) = (Vec::new(), 0);
+    let mut told = first;
+    loop {
+        let message = match told {
+            Some(Ok(message)) => message,
+            Some(Err(status)) => return (reports, Some(Some(status))),
+            None => return (reports, Some(None)),
+        };
+        bytes += MESSAGE_BYTES + message.len();
+        match decoded::<NodeWatchResourcesResponse>(message) {
+            Ok(told) => reports.extend(told.devices.into_iter().map(report)),
+            Err(status) => return (reports, Some(Some(status))),
+        }
+        // One that is read and not taken would be lost: it is asked for more only while there is room.
+        told = match (bytes < ANSWER_BYTES_MAX).then(&mut more).flatten() {
+            Some(next) => next,
+            None => return (reports, None),
+        };
     }
 }
 
@@ -252,6 +284,77 @@ mod tests {
             .map(|failed| again(failed).as_secs())
             .into();
         assert_eq!(longest, [5, 10, 20, 40, 80, 80, 80]);
+    }
+
+    fn told(message: &str) -> Told {
+        let device = DeviceHealth {
+            device: Some(proto::dra::health::DeviceIdentifier {
+                pool_name: "p".into(),
+                device_name: "d".into(),
+            }),
+            health: HealthStatus::Unhealthy.into(),
+            health_check_timeout_seconds: 3600,
+            message: message.to_owned(),
+            ..DeviceHealth::default()
+        };
+        let report = NodeWatchResourcesResponse { devices: vec![device] };
+        Some(Ok(report.encode_to_vec().into()))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn reports_are_taken_once_a_second_and_the_last_is_never_behind() {
+        let plugin = Plugin {
+            name: "driver".into(),
+            endpoint: "/s".into(),
+            versions: Vec::new(),
+        };
+        let driver = Driver::new(&plugin, Service::V1, crate::metrics::Metrics::new("n").dra.clone());
+        let start = jiff::Timestamp::UNIX_EPOCH;
+        let board = HealthBoard::new(std::sync::Arc::new(client::TokioClock::starting_at(start)));
+        let (sender, stream) = futures::channel::mpsc::unbounded();
+        let send = |message: &str| sender.unbounded_send(told(message).expect("a report")).expect("read");
+        let heard = || board.of("driver", "p", "d").1.unwrap_or_default();
+        let taken = board.changes();
+        let telling = async {
+            let begun = Instant::now();
+            // One every ten milliseconds, and at times many at once.
+            for number in 0..500 {
+                for part in 0..=(number % 50) {
+                    send(&format!("{number} {part}"));
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            let takes = *taken.borrow();
+            assert!((4..=6).contains(&takes), "{takes} takes in {:?}", begun.elapsed());
+            send("last");
+            tokio::time::sleep(REPORTS_APART + Duration::from_millis(1)).await;
+            assert_eq!(heard(), "last");
+            // After a rest there is no wait.
+            tokio::time::sleep(REPORTS_APART).await;
+            send("after a rest");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            assert_eq!(heard(), "after a rest");
+            sender.close_channel();
+        };
+        let (ended, ()) = tokio::join!(driver.take_all(stream, &board), telling);
+        assert!(ended.is_none(), "{ended:?}");
+    }
+
+    #[test]
+    fn no_more_is_taken_at_once_than_an_answer_may_have_and_nothing_is_lost() {
+        let empty = || Some(Ok(Bytes::new()));
+        let mut asked = 0;
+        let (reports, end) = gathered(told("first"), || {
+            asked += 1;
+            Some(empty())
+        });
+        assert!(end.is_none() && reports.len() == 1);
+        assert!(asked <= ANSWER_BYTES_MAX / MESSAGE_BYTES, "{asked}");
+        let mut rest = [told("second"), None].into_iter();
+        let (reports, end) = gathered(told("first"), || rest.next());
+        let messages: Vec<&str> = reports.iter().map(|report| report.message.as_str()).collect();
+        assert!(matches!(end, Some(None)), "{end:?}");
+        assert_eq!(messages, ["first", "second"]);
     }
 
     #[test]

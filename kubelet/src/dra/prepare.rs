@@ -3,7 +3,7 @@
 
 use super::claim::{self, Claim, Reference, Wanted};
 use super::driver::Driver;
-use super::state::{Name, Release};
+use super::state::{Name, Prepared, Release};
 use super::{Dra, DraError, answer};
 use crate::pod_object;
 use client::ordered::Arrange;
@@ -18,7 +18,7 @@ use tonic::Status;
 
 /// How long the API server may take to tell of a claim.
 const FETCH: Duration = Duration::from_secs(10);
-/// The most claims of one pod at a time: the API allows 32, and one for extended resources.
+/// The most claims of one pod: each is read from the API server before the pod begins.
 const CLAIMS_MAX: usize = 64;
 
 /// Who works with which claims.
@@ -61,7 +61,7 @@ impl Dra {
         // Everything that can be wrong is looked at first: what was never asked of a driver need not be let go of.
         let mut all = Vec::new();
         let mut drivers: BTreeMap<String, Arc<Driver>> = BTreeMap::new();
-        for reference in claim::references(pod)?.into_iter().take(CLAIMS_MAX) {
+        for reference in some(pod, claim::references(pod)?)? {
             let claim = self.fetch(pod_object::namespace(pod), &reference).await?;
             let wanted = claim::wanted(pod, &reference, &claim)?;
             for name in wanted.drivers.keys() {
@@ -71,6 +71,7 @@ impl Dra {
         }
         let _turns = self.turns.take(all.iter().map(key)).await;
         let uid = pod_object::uid(pod);
+        self.let_go_of_moved(uid.as_str(), &all).await?;
         let asked = self.change(|claims| {
             let mut asked: Vec<&Wanted> = Vec::new();
             for wanted in &all {
@@ -98,10 +99,9 @@ impl Dra {
             let answer = answer.map_err(|status| failed("NodePrepareResources", name, names, &status))?;
             let given = answer::prepared(name, &batch, answer.claims)?;
             self.change(|claims| {
-                for (claim, devices) in given {
-                    claims.give(&claim, name, devices);
-                }
-            });
+                let mut given = given.into_iter();
+                given.try_for_each(|(claim, devices)| claims.give(&claim, name, devices))
+            })?;
         }
         if !asked.is_empty() {
             self.change(|claims| asked.iter().for_each(|wanted| claims.done(&key(wanted))));
@@ -127,36 +127,53 @@ impl Dra {
             return self.keep_if_behind().await;
         }
         let _turns = self.turns.take(used.iter().cloned()).await;
-        let mut last: BTreeMap<Name, String> = BTreeMap::new();
-        let mut batches: BTreeMap<String, Vec<Name>> = BTreeMap::new();
+        let mut last: BTreeMap<Name, Prepared> = BTreeMap::new();
         self.change(|claims| {
             for name in &used {
                 if let Release::Last(held) = claims.release(pod, name) {
-                    last.insert(name.clone(), held.uid);
-                    for driver in held.drivers.into_keys() {
-                        batches.entry(driver).or_default().push(name.clone());
-                    }
+                    last.insert(name.clone(), held);
                 }
             }
         });
-        // A driver that is not there holds up its own claims alone.
+        let result = self.forget(last).await;
+        self.keep().await.and(result)
+    }
+
+    /// Has claims let go of that were allocated anew since this pod had them prepared: the drivers they had before would keep their devices
+    /// for a claim that nobody asks them about again, or give what is another's by now.
+    async fn let_go_of_moved(&self, pod: &str, all: &[Wanted]) -> Result<(), DraError> {
+        let moved = self.change(|claims| {
+            let moved = all.iter().map(|wanted| claims.moved(pod, wanted));
+            moved.filter_map(Result::transpose).collect::<Result<Vec<_>, _>>()
+        })?;
+        self.forget(moved.into_iter().collect()).await
+    }
+
+    /// Has all drivers of claims let go of them, and forgets those they let go of.
+    ///
+    /// # Errors
+    /// A driver cannot. One that is not there holds up its own claims alone.
+    async fn forget(&self, mut last: BTreeMap<Name, Prepared>) -> Result<(), DraError> {
+        let mut batches: BTreeMap<String, Vec<(Name, String)>> = BTreeMap::new();
+        for (name, held) in &last {
+            for driver in held.drivers.keys() {
+                let batch = batches.entry(driver.clone()).or_default();
+                batch.push((name.clone(), held.uid.clone()));
+            }
+        }
         let mut result = Ok(());
         for (driver, batch) in &batches {
-            let asked: Vec<(&Name, String)> = batch
-                .iter()
-                .map(|claim| (claim, last.get(claim).cloned().unwrap_or_default()))
-                .collect();
-            if let Err(error) = self.let_go(driver, &asked).await {
-                last.retain(|claim, _| !batch.contains(claim));
+            if let Err(error) = self.let_go(driver, batch).await {
+                batch.iter().for_each(|(claim, _)| drop(last.remove(claim)));
                 result = result.and(Err(error));
             }
         }
         self.change(|claims| last.keys().for_each(|name| claims.remove(name)));
-        self.keep().await.and(result)
+        result
     }
 
     /// Has one driver let go of claims, each with its UID.
-    async fn let_go(&self, name: &str, claims: &[(&Name, String)]) -> Result<(), DraError> {
+    async fn let_go(&self, name: &str, claims: &[(Name, String)]) -> Result<(), DraError> {
         let driver = self.drivers.get(name)?;
         let requested = claims.iter().map(|(claim, uid)| message(claim, uid)).collect();
         let answer = driver.unprepare(requested).await;
@@ -201,6 +218,17 @@ impl Dra {
             Err(_) => Err(told("context deadline exceeded".to_owned())),
         }
     }
+}
+
+/// No more claims than are looked at. Some of them would be no use: containers would start without what they name.
+fn some(pod: &Pod, references: Vec<Reference>) -> Result<Vec<Reference>, DraError> {
+    if references.len() <= CLAIMS_MAX {
+        return Ok(references);
+    }
+    let (namespace, name, count) = (pod_object::namespace(pod), pod_object::name(pod), references.len());
+    Err(DraError::Claim(format!(
+        "Pod {namespace}/{name} names {count} ResourceClaims, more than {CLAIMS_MAX}"
+    )))
 }
 
 fn key(wanted: &Wanted) -> Name {

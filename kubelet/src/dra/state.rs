@@ -10,6 +10,13 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A claim's namespace and name: claims are known by these, as upstream's are.
 pub(super) type Name = (String, String);
 
+/// What the devices of all claims may take together, bytes: all of it is written with every change. Each of a full node's pods has room
+/// for what a real driver gives a hundred times.
+pub(super) const TOGETHER_MAX: usize = 4 << 20;
+/// What a device takes beside its names, and a name beside its text, bytes.
+const DEVICE_BYTES: usize = 96;
+const NAME_BYTES: usize = 24;
+
 /// A device as its driver described it. The fields' names and order are the checkpoint's.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "PascalCase")]
@@ -29,6 +36,13 @@ pub struct Device {
 }
 
 impl Device {
+    /// What it takes, bytes.
+    pub(super) fn weight(&self) -> usize {
+        let lists = self.request_names.iter().chain(&self.cdi_device_ids).flatten();
+        let names = lists.chain(&self.share_id).chain([&self.pool_name, &self.device_name]);
+        DEVICE_BYTES + names.map(|name| NAME_BYTES + name.len()).sum::<usize>()
+    }
+
     /// Whether it is there for a request; an empty one is for all.
     pub(super) fn serves(&self, request: &str) -> bool {
         let names = self.request_names.as_deref().unwrap_or_default();
@@ -47,6 +61,20 @@ pub struct Prepared {
     pub drivers: BTreeMap<String, Vec<Device>>,
     /// Whether this kubelet has seen all drivers prepare it. The next one asks them again, as upstream's does.
     pub prepared: bool,
+}
+
+impl Prepared {
+    /// Whether it is of the same drivers as the claim's allocation is, and of no device that is not allocated.
+    fn is_of(&self, wanted: &Wanted) -> bool {
+        self.drivers.keys().eq(wanted.drivers.keys())
+            && self.drivers.iter().all(|(driver, devices)| {
+                let allocated = wanted.drivers.get(driver);
+                devices.iter().all(|device| {
+                    let place = (device.pool_name.clone(), device.device_name.clone());
+                    allocated.is_some_and(|allocated| allocated.contains(&place))
+                })
+            })
+    }
 }
 
 /// What letting go of a claim asks for.
@@ -91,10 +119,49 @@ impl Claims {
     }
 
     /// Takes over what a driver gave for a claim.
-    pub(super) fn give(&mut self, name: &Name, driver: &str, devices: Vec<Device>) {
+    ///
+    /// # Errors
+    /// There is no room for it beside what all claims have: nothing is taken.
+    pub(super) fn give(&mut self, name: &Name, driver: &str, devices: Vec<Device>) -> Result<(), DraError> {
+        let others = self.0.iter().flat_map(|(claim, held)| {
+            let drivers = held.drivers.iter();
+            drivers.filter(move |(other, _)| claim != name || *other != driver)
+        });
+        let taken: usize = others.flat_map(|(_, devices)| devices).map(Device::weight).sum();
+        if taken + devices.iter().map(Device::weight).sum::<usize>() > TOGETHER_MAX {
+            return Err(DraError::Answer {
+                driver: driver.to_owned(),
+                what: format!(
+                    "there is no room for the devices of ResourceClaim {}: those of all claims take {TOGETHER_MAX} bytes at most",
+                    name.1
+                ),
+            });
+        }
         if let Some(held) = self.0.get_mut(name) {
             held.drivers.insert(driver.to_owned(), devices);
         }
+        Ok(())
+    }
+
+    /// A claim whose devices were allocated anew since a pod had it prepared: what its drivers are to let go of first. As long as nothing
+    /// came of that the claim stays as it is, and is not prepared.
+    ///
+    /// # Errors
+    /// Other pods use what it had before.
+    pub(super) fn moved(&mut self, pod: &str, wanted: &Wanted) -> Result<Option<(Name, Prepared)>, DraError> {
+        let name = (wanted.namespace.clone(), wanted.name.clone());
+        let held = self.0.get_mut(&name).filter(|held| held.uid == wanted.uid);
+        let Some(held) = held.filter(|held| !held.is_of(wanted)) else {
+            return Ok(None);
+        };
+        if held.pods.iter().any(|other| other != pod) {
+            return Err(DraError::Claim(format!(
+                "ResourceClaim {} was allocated anew while other pods still use the devices it had before (previous pod force-deleted?!)",
+                wanted.name
+            )));
+        }
+        held.prepared = false;
+        Ok(Some((name, held.clone())))
     }
 
     /// Notes that a claim is prepared by all its drivers.
@@ -188,6 +255,71 @@ mod tests {
         assert_eq!(claims.refer("c", &wanted("c", "1")), Ok(true));
         claims.remove(&name("c"));
         assert!(claims.pods().is_empty());
+    }
+
+    #[test]
+    fn what_all_claims_have_is_bounded_together() {
+        let mut claims = Claims::default();
+        let device = |bytes: usize| Device {
+            cdi_device_ids: Some(vec!["x".repeat(bytes)]),
+            ..Device::default()
+        };
+        for claim in ["c", "d"] {
+            claims.refer("a", &wanted(claim, claim)).expect("its own");
+        }
+        let half = TOGETHER_MAX / 2 - device(0).weight();
+        assert_eq!(claims.give(&name("c"), "d", vec![device(half)]), Ok(()));
+        let told = claims
+            .give(&name("d"), "d", vec![device(half + 1)])
+            .expect_err("no room");
+        assert_eq!(
+            told.to_string(),
+            "there is no room for the devices of ResourceClaim d: those of all claims take 4194304 bytes at most (DRA driver d)"
+        );
+        assert_eq!(claims.give(&name("d"), "d", vec![device(half)]), Ok(()));
+        // What a driver gives again takes the place of what it gave.
+        assert_eq!(claims.give(&name("d"), "d", vec![device(half)]), Ok(()));
+    }
+
+    #[test]
+    fn a_claim_whose_devices_are_others_now_is_told() {
+        let with = |drivers: &[(&str, &[&str])]| Wanted {
+            drivers: drivers
+                .iter()
+                .map(|(driver, devices)| {
+                    let devices = devices.iter().map(|device| (String::new(), (*device).to_owned()));
+                    ((*driver).to_owned(), devices.collect())
+                })
+                .collect(),
+            ..wanted("c", "1")
+        };
+        let given = |name: &str| Device {
+            device_name: name.to_owned(),
+            ..Device::default()
+        };
+        for (now, moved) in [
+            (with(&[("d", &["x"])]), false),
+            (with(&[("d", &["x", "y"])]), false),
+            (with(&[("d", &["y"])]), true),
+            (with(&[("e", &["x"])]), true),
+            (with(&[("d", &["x"]), ("e", &["x"])]), true),
+            (
+                Wanted {
+                    uid: "2".into(),
+                    ..with(&[("e", &["x"])])
+                },
+                false,
+            ),
+        ] {
+            let mut claims = Claims::default();
+            claims.refer("a", &with(&[("d", &["x"])])).expect("its own");
+            claims.give(&name("c"), "d", vec![given("x")]).expect("room");
+            claims.done(&name("c"));
+            let told = claims.moved("a", &now).expect("its own alone");
+            assert_eq!(told.is_some(), moved, "{now:?}");
+            assert_eq!(claims.0[&name("c")].prepared, !moved, "{now:?}");
+            assert_eq!(claims.moved("b", &now).is_err(), moved, "{now:?}");
+        }
     }
 
     #[test]

@@ -162,6 +162,59 @@ async fn what_cannot_be_used_is_told_before_any_driver_is_asked() {
 }
 
 #[tokio::test]
+async fn a_claim_allocated_anew_is_let_go_of_by_its_old_driver_first() {
+    let node = Node::new();
+    node.store("c", &["old.example"], &["p"]);
+    let dra = node.dra();
+    let old = SampleDriver::start(node.dir.path(), "old.example");
+    let new = SampleDriver::start(node.dir.path(), "new.example");
+    for driver in [&old, &new] {
+        driver.register(&*dra.handler(), V1).await;
+    }
+    let (p, q) = (pod("p", &["c"]), pod("q", &["c"]));
+    dra.prepare(&p).await.expect("prepared");
+    node.store("c", &["new.example"], &["p", "q"]);
+    // While the pod that has the old devices is there, nobody else gets the new ones.
+    assert_eq!(
+        error(&dra, &q).await,
+        "ResourceClaim c was allocated anew while other pods still use the devices it had before (previous pod force-deleted?!)"
+    );
+    // One that does not let go keeps the claim as it was, and the new one is not asked.
+    old.behave(Manner::Fails("busy"));
+    assert!(error(&dra, &p).await.contains("NodeUnprepareResources"));
+    assert!(new.calls().is_empty() && node.file().contains("old.example"));
+    old.behave(Manner::Good);
+    dra.prepare(&p).await.expect("prepared anew");
+    assert_eq!(devices(&dra, &p), ["new.example/class=uid-c"]);
+    assert_eq!(old.calls(), ["v1 +c", "v1 -c", "v1 -c"]);
+    assert_eq!(new.calls(), ["v1 +c"]);
+    assert!(!node.file().contains("old.example"), "{}", node.file());
+    dra.unprepare("p").await.expect("let go");
+    dra.prepare(&q).await.expect("prepared");
+    assert_eq!((old.calls().len(), new.calls().len()), (3, 3));
+}
+
+#[tokio::test]
+async fn more_claims_than_are_looked_at_are_refused_and_not_passed_over() {
+    let node = Node::new();
+    let names: Vec<String> = (0..65).map(|number| format!("c{number}")).collect();
+    let mut names: Vec<&str> = names.iter().map(String::as_str).collect();
+    for name in &names {
+        node.store(name, &["a.example"], &["p"]);
+    }
+    let dra = node.dra();
+    let driver = SampleDriver::start(node.dir.path(), "a.example");
+    driver.register(&*dra.handler(), V1).await;
+    assert_eq!(
+        error(&dra, &pod("p", &names)).await,
+        "Pod ns/p names 65 ResourceClaims, more than 64"
+    );
+    names.pop();
+    dra.prepare(&pod("p", &names)).await.expect("prepared");
+    assert_eq!(driver.calls().len(), 64);
+}
+
+#[tokio::test]
 async fn a_driver_that_fails_or_lies_is_named_and_harms_nobody_else() {
     let node = Node::new();
     node.store("c", &["bad.example"], &["p"]);

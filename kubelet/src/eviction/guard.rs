@@ -456,3 +456,5 @@ fn freed(signal: Signal, disks: Disks) -> (bool, bool) {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod wiring;

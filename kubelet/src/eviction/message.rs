@@ -142,6 +142,7 @@ mod tests {
             ]
             .into(),
             volumes: TreeUsage::default(),
+            ..PodUse::default()
         }
     }
 

@@ -20,6 +20,8 @@ pub(super) struct PodUse {
     pub containers: BTreeMap<String, ContainerUse>,
     /// Its volumes on disk, and the files the kubelet made for it.
     pub volumes: TreeUsage,
+    /// Its volumes, files and logs as they were last counted to the end, where they are not now.
+    pub before: TreeUsage,
 }
 
 /// What a container uses.
@@ -70,20 +72,30 @@ fn parts(signal: Signal, disks: Disks) -> Parts {
 }
 
 impl PodUse {
+    /// Its volumes, files and logs: at least what they were when they were last counted to the end, where they are not now.
+    pub(super) fn files(&self) -> TreeUsage {
+        let mut files = self.volumes;
+        for logs in self.containers.values().filter_map(|container| container.logs) {
+            files.add(logs);
+        }
+        if files.incomplete {
+            files.bytes = files.bytes.max(self.before.bytes);
+            files.inodes = files.inodes.max(self.before.inodes);
+        }
+        files
+    }
+
     /// What it has on a file system; incomplete if some of that could not be counted.
     fn on_disk(&self, parts: Parts) -> TreeUsage {
         let mut total = TreeUsage::default();
-        for container in self.containers.values() {
-            if let Some((bytes, inodes)) = container.layer.filter(|_| parts.layers) {
+        for (bytes, inodes) in self.containers.values().filter_map(|container| container.layer) {
+            if parts.layers {
                 total.bytes = total.bytes.saturating_add(bytes);
                 total.inodes = total.inodes.saturating_add(inodes);
             }
-            if let Some(logs) = container.logs.filter(|_| parts.files) {
-                total.add(logs);
-            }
         }
         if parts.files {
-            total.add(self.volumes);
+            total.add(self.files());
         }
         total
     }
@@ -106,7 +118,7 @@ pub(super) fn is_of_layers(signal: Signal, disks: Disks) -> bool {
     on_disk && parts.layers && !parts.files
 }
 
-/// Of two pods the one with the smaller key goes first: one of which not all is known, one that uses more than it asked for, one of lower
+/// Of two pods the one with the smaller key goes first: one of which nothing is known or that cannot be counted, one that uses more than it asked for, one of lower
 /// priority, one that uses more beyond what it asked for. With process ids the priority counts first. The UID makes the order total.
 type Place = (bool, bool, i32, bool, Reverse<i64>, PodUid);
 
@@ -120,9 +132,11 @@ fn place(candidate: &Candidate<'_>, signal: Signal, disks: Disks) -> Place {
         Starved::Inodes => (on_disk.map(|used| used.inodes), 0),
         Starved::Pids => (used.and_then(|used| used.processes), 0),
     };
-    // Files nobody can count would else be a way not to go: of such pods the one that has more for certain is before the others.
+    // A count that a busy disk kept from its end tells what a pod has at least, and by that it is ranked: a small pod does not go before one
+    // that is known to have more. Files nobody can count at any time would be a way not to go: who has such goes first, and so does who is
+    // not counted again and again ([`super::earlier`]). Of these the one that has more for certain is before the others.
     let partly = match signal.starved() {
-        Starved::EphemeralStorage | Starved::Inodes => on_disk.is_some_and(|used| used.incomplete),
+        Starved::EphemeralStorage | Starved::Inodes => on_disk.is_some_and(|used| used.uncountable),
         Starved::Memory | Starved::Pids => false,
     };
     let known = amount.is_some() && !partly;

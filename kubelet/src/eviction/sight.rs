@@ -2,6 +2,7 @@
 //! containers, the runtime.
 
 use super::decide::is_on_disk;
+use super::earlier::Earlier;
 use super::measure::{Measurer, Places};
 use super::pressure::{self, Reading, Remembered, Signals};
 use super::rank::{self, ContainerUse, PodUse};
@@ -27,6 +28,8 @@ const LAYERS_DEADLINE: Duration = Duration::from_secs(10);
 /// For how long each pod's files are counted at first, and all pods' together.
 const GLANCE: Duration = Duration::from_millis(200);
 const COUNTS_DEADLINE: Duration = Duration::from_secs(30);
+/// A count that had so much time might have come to its end: with less, many are being counted, and the disk is slow for all.
+const COUNT_FAIR: Duration = Duration::from_secs(3);
 /// How long the file systems may take to tell what is left of them: what memory lacks is looked at after them.
 pub(super) const DISKS_DEADLINE: Duration = Duration::from_secs(2);
 /// How often it is asked where images are until that is known.
@@ -78,6 +81,7 @@ pub(super) struct Sight {
     asked: Option<Instant>,
     /// What containers had in their layers, bytes and inodes, when the runtime last told; of pods that may have to go.
     layers: BTreeMap<PodUid, BTreeMap<String, (u64, u64)>>,
+    earlier: Earlier,
 }
 
 impl Sight {
@@ -96,6 +100,7 @@ impl Sight {
             places: None,
             asked: None,
             layers: BTreeMap::new(),
+            earlier: Earlier::default(),
         }
     }
 
@@ -251,21 +256,24 @@ impl Sight {
     }
 
     /// Counts files: everybody's for a moment at first, so that nobody with many keeps others from being counted; then each of those who
-    /// had more gets a like part of the time that is left. Who is not counted to the end has more than is told.
-    async fn files(&self, pods: &[Arc<PodSnapshot>]) -> Vec<PodUse> {
+    /// had more gets a like part of the time that is left. Who is not counted to the end has more than is told, and at least what was last
+    /// counted.
+    async fn files(&mut self, pods: &[Arc<PodSnapshot>]) -> Vec<PodUse> {
         let until = Instant::now() + COUNTS_DEADLINE;
         let mut uses = Vec::with_capacity(pods.len());
         let mut left = Vec::new();
         for (place, snapshot) in pods.iter().enumerate() {
-            let counted = match Instant::now() < until {
+            let begins = Instant::now() < until;
+            let counted = match begins {
                 true => self.count(snapshot, GLANCE).await,
                 false => None,
             };
             // What hangs would hang again.
-            if counted.as_ref().is_some_and(|used| !is_counted(used)) {
+            if counted.as_ref().is_some_and(|used| used.files().incomplete) {
                 left.push(place);
             }
-            uses.push(counted.unwrap_or_else(uncounted));
+            let hangs = begins && counted.is_none();
+            uses.push((counted.unwrap_or_else(uncounted), hangs));
         }
         while let Some(place) = left.pop() {
             let rest = until.saturating_duration_since(Instant::now());
@@ -273,17 +281,34 @@ impl Sight {
             if share <= GLANCE {
                 break;
             }
-            if let (Some(snapshot), Some(used)) = (pods.get(place), uses.get_mut(place))
-                && let Some(counted) = self.count(snapshot, share).await
-            {
-                *used = counted;
+            if let (Some(snapshot), Some((used, had_time))) = (pods.get(place), uses.get_mut(place)) {
+                *had_time = share >= COUNT_FAIR;
+                if let Some(counted) = self.count(snapshot, share).await {
+                    *used = counted;
+                }
             }
         }
-        let some = uses.iter().filter(|used| !is_counted(used)).count();
+        self.with_earlier(pods, uses)
+    }
+
+    /// Adds what is known from earlier counts to each, with whether it had its time.
+    fn with_earlier(&mut self, pods: &[Arc<PodSnapshot>], uses: Vec<(PodUse, bool)>) -> Vec<PodUse> {
+        let uids: Vec<PodUid> = pods.iter().map(|snapshot| pod_object::uid(&snapshot.pod)).collect();
+        self.earlier.keep(&uids.iter().cloned().collect());
+        let completed = uses.into_iter().zip(&uids).map(|((mut used, had_time), uid)| {
+            self.earlier.complete(uid, &mut used, had_time);
+            used
+        });
+        let uses: Vec<PodUse> = completed.collect();
+        let (some, never) = (
+            uses.iter().filter(|used| used.files().incomplete).count(),
+            uses.iter().filter(|used| used.files().uncountable).count(),
+        );
         if some > 0 {
             tracing::warn!(
                 pods = some,
-                "not all files of some pods can be counted: these pods go first"
+                uncountable = never,
+                "not all files of some pods are counted: what is known of them counts, and those that cannot be counted go first"
             );
         }
         uses
@@ -333,11 +358,6 @@ fn uncounted() -> PodUse {
         volumes,
         ..PodUse::default()
     }
-}
-
-fn is_counted(used: &PodUse) -> bool {
-    let mut logs = used.containers.values().filter_map(|container| container.logs);
-    !used.volumes.incomplete && logs.all(|logs| !logs.incomplete)
 }
 
 fn left(capacity: i64, used: u64) -> Reading {

@@ -5,7 +5,6 @@ use super::plan::{Record, State, plan, wait};
 use super::sockets::{Identity, Watcher};
 use super::{CSI, Handler, Plugin, client};
 use crate::metrics::PluginMetrics;
-use crate::wake;
 use futures::FutureExt;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -94,8 +93,7 @@ impl Registry {
                     }
                     false
                 }
-                () = watcher.changed() => true,
-                () = wake::at(wake_at.map(|at| self.begun + at)) => true,
+                () = watcher.changed(wake_at.map(|at| self.begun + at)) => true,
             };
         }
     }

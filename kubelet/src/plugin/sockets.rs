@@ -3,6 +3,7 @@
 //! Names that begin with a dot are passed over, links are not followed, and what is there is counted up to a bound: whoever may write
 //! here is no stranger, but one that writes too much costs no more than that.
 
+use crate::wake;
 use futures::{FutureExt, StreamExt};
 use inotify::{EventStream, Inotify, WatchDescriptor, WatchMask, Watches};
 use std::collections::{BTreeMap, HashSet};
@@ -11,6 +12,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// The most sockets that are looked at.
 const SOCKETS_MAX: usize = 512;
@@ -20,6 +22,18 @@ const DIRECTORIES_MAX: usize = 256;
 const NAMES_MAX: usize = 16_384;
 /// How often is looked where the kernel gives no notice.
 const BLIND: Duration = Duration::from_secs(10);
+/// The least pause after a look, and the longest: whoever may write here may do so without end. A look takes no more than one part in so many
+/// of the time.
+const PAUSE: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(10);
+const PAUSE_SHARE: u32 = 20;
+/// How often one look begins anew for directories that were not there before.
+const ROUNDS_MAX: u32 = 8;
+
+/// How long nobody looks after a look that took so long. Pure.
+fn pause(took: Duration) -> Duration {
+    took.saturating_mul(PAUSE_SHARE).clamp(PAUSE, PAUSE_MAX)
+}
 
 /// What tells a socket from one that is made anew at the same place. Permissions may change, these do not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -89,6 +103,10 @@ pub(super) struct Watcher {
     root: PathBuf,
     stream: Option<(Watches, EventStream<[u8; 4096]>)>,
     watched: HashSet<WatchDescriptor>,
+    /// Before that nobody looks again.
+    rested: Instant,
+    /// Whether the last look ended before directories stopped coming.
+    behind: bool,
 }
 
 impl Watcher {
@@ -100,16 +118,29 @@ impl Watcher {
             root,
             stream: stream.ok(),
             watched: HashSet::new(),
+            rested: Instant::now(),
+            behind: false,
         }
     }
 
-    /// What is there now. Every directory is watched before it is listed for the last time, so that no change falls between.
+    /// What is there now. Every directory is watched before it is listed for the last time, so that no change falls between; while new ones
+    /// come faster than that, the next look is due at once.
     pub(super) async fn look(&mut self) -> io::Result<Found> {
+        let begun = Instant::now();
+        let found = self.look_until_all_is_watched().await;
+        self.rested = Instant::now() + pause(begun.elapsed());
+        found
+    }
+
+    async fn look_until_all_is_watched(&mut self) -> io::Result<Found> {
+        let mut rounds = 0;
         loop {
             let root = self.root.clone();
             let found = client::blocking::spawn(move || scan(&root)).await;
             let found = found.map_err(io::Error::other)??;
-            if !self.watch(&found.directories) {
+            rounds += 1;
+            self.behind = self.watch(&found.directories);
+            if !self.behind || rounds == ROUNDS_MAX {
                 return Ok(found);
             }
         }
@@ -147,8 +178,22 @@ impl Watcher {
         news
     }
 
-    /// Waits until something may have changed. Cancel safe.
-    pub(super) async fn changed(&mut self) {
+    /// Waits until something may have changed or it is time to look, and for the pause since the last look in any case: what changes
+    /// meanwhile is looked at once. Cancel safe.
+    pub(super) async fn changed(&mut self, at: Option<Instant>) {
+        tokio::time::sleep_until(self.rested).await;
+        if self.behind {
+            return;
+        }
+        tokio::select! {
+            biased;
+            () = wake::at(at) => {}
+            () = self.told() => {}
+        }
+    }
+
+    /// Waits for the kernel. Cancel safe.
+    async fn told(&mut self) {
         let told = match &mut self.stream {
             // A directory that is not watched cannot tell when it is there again.
             Some((_, stream)) if !self.watched.is_empty() => {
@@ -213,6 +258,44 @@ mod tests {
         let _second = UnixListener::bind(&path).expect("bound");
         assert_ne!(identity(), before);
         drop(first);
+    }
+
+    #[test]
+    fn looks_take_a_small_part_of_the_time() {
+        let millis = Duration::from_millis;
+        for (took, expected) in [(0, 100), (5, 100), (6, 120), (100, 2_000), (u64::MAX, 10_000)] {
+            assert_eq!(pause(millis(took)), millis(expected), "{took}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn changes_without_end_are_looked_at_with_pauses_and_one_after_a_rest_at_once() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut watcher = Watcher::new(dir.path().to_owned());
+        let mut changes = 0..;
+        let mut change = || {
+            let name = changes.next().expect("endless").to_string();
+            std::fs::write(dir.path().join(name), "").expect("written");
+        };
+        watcher.look().await.expect("listed");
+        for _ in 0..3 {
+            let begun = Instant::now();
+            change();
+            change();
+            // Neither is a registration that failed tried again sooner.
+            watcher.changed(Some(begun)).await;
+            assert!(begun.elapsed() >= PAUSE, "{:?}", begun.elapsed());
+            watcher.look().await.expect("listed");
+        }
+        tokio::time::advance(PAUSE).await;
+        let begun = Instant::now();
+        change();
+        watcher.changed(None).await;
+        assert_eq!(begun.elapsed(), Duration::ZERO);
+        watcher.look().await.expect("listed");
+        let at = Instant::now() + PAUSE * 7;
+        watcher.changed(Some(at)).await;
+        assert!((at..at + PAUSE).contains(&Instant::now()));
     }
 
     #[test]

@@ -71,6 +71,7 @@ pub(super) const DECIDING: [&str; 103] = [
     "kubelet/src/admission/decide",
     "kubelet/src/admission/preemption",
     "kubelet/src/eviction/decide",
+    "kubelet/src/eviction/earlier",
     "kubelet/src/eviction/message",
     "kubelet/src/eviction/pressure",
     "kubelet/src/eviction/rank",

@@ -19,7 +19,7 @@ use tonic::Code;
 
 /// Remembers what it was asked to free, and whether images must stay.
 #[derive(Default)]
-struct Asked(Mutex<Vec<&'static str>>, AtomicBool);
+pub(super) struct Asked(Mutex<Vec<&'static str>>, AtomicBool);
 
 /// Begins to free images, and takes the machine's memory meanwhile.
 struct Hangs(PathBuf);
@@ -288,7 +288,7 @@ fn what_is_freed_is_on_the_file_system_that_runs_short() {
     }
 }
 
-fn of(signal: Signal, amount: &str) -> Threshold {
+pub(super) fn of(signal: Signal, amount: &str) -> Threshold {
     Threshold {
         signal,
         amount: Amount::Quantity(Quantity::parse(amount).expect("a quantity")),
@@ -328,7 +328,7 @@ fn short_of_disk(dir: &Path, runtime: FakeRuntime, asked: &Arc<Asked>) -> (Guard
     (Guard::new(parts, rules, Killer::default(), asked.clone(), roots), uid)
 }
 
-fn runtime() -> FakeRuntime {
+pub(super) fn runtime() -> FakeRuntime {
     FakeRuntime::new(Arc::new(TokioClock::starting_at(crate::pod::testing::at(0))), 1)
 }
 

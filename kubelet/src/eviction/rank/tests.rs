@@ -120,40 +120,83 @@ fn disk_counts_what_is_on_the_file_system_that_runs_short() {
     assert_eq!(inodes, ["asked", "logger", "writer"], "all use the same: by name");
 }
 
-#[test]
-fn of_pods_whose_files_are_not_all_counted_the_larger_goes_and_only_where_files_count() {
-    let used = |bytes, incomplete| {
-        let volumes = TreeUsage {
-            bytes,
-            incomplete,
-            ..TreeUsage::default()
-        };
-        Some(PodUse {
-            volumes,
-            ..PodUse::default()
-        })
+fn on_volumes(bytes: u64, incomplete: bool, uncountable: bool, before: u64) -> Option<PodUse> {
+    let tree = |bytes, incomplete, uncountable| TreeUsage {
+        bytes,
+        inodes: bytes,
+        incomplete,
+        uncountable,
     };
+    Some(PodUse {
+        volumes: tree(bytes, incomplete, uncountable),
+        before: tree(before, false, false),
+        ..PodUse::default()
+    })
+}
+
+#[test]
+fn of_pods_whose_files_are_not_all_counted_what_is_known_counts_and_only_where_files_do() {
+    let asked = r#"{"ephemeral-storage":"1000"}"#;
     let pods = [
-        (one("known", 0, "{}"), used(900, false)),
-        (one("partly", 0, "{}"), used(1, true)),
-        (one("partly-more", 0, "{}"), used(2, true)),
-        (one("whole", 0, "{}"), used(u64::MAX, false)),
+        (one("known", 0, "{}"), on_volumes(900, false, false, 0)),
+        // A disk that was too busy.
+        (one("cut", 0, "{}"), on_volumes(1, true, false, 0)),
+        (one("cut-late", 0, "{}"), on_volumes(950, true, false, 2)),
+        (one("cut-early", 0, "{}"), on_volumes(1, true, false, 925)),
+        (one("asked", 0, asked), on_volumes(999, true, false, 0)),
+        // What was counted before is of no account where all is counted now.
+        (one("less-now", 0, "{}"), on_volumes(2, false, false, 5000)),
+        // Files nobody can count.
+        (one("deep", 0, "{}"), on_volumes(1, true, true, 0)),
+        (one("deeper", 0, "{}"), on_volumes(2, true, true, 0)),
+        (one("whole", 0, "{}"), on_volumes(u64::MAX, false, false, 0)),
     ];
     let one_disk = Disks::default();
-    let order = ordered(Signal::NodeFsAvailable, one_disk, &pods);
-    assert_eq!(order, ["partly-more", "partly", "whole", "known"]);
+    let expected = [
+        "deeper",
+        "deep",
+        "whole",
+        "cut-late",
+        "cut-early",
+        "known",
+        "less-now",
+        "cut",
+        "asked",
+    ];
+    assert_eq!(ordered(Signal::NodeFsAvailable, one_disk, &pods), expected);
     let apart = Disks {
         images_apart: true,
         layers_apart: false,
     };
     let order = ordered(Signal::ImageFsAvailable, apart, &pods);
+    let mut by_name = expected;
+    by_name[..8].sort_unstable();
     assert_eq!(
-        order,
-        ["known", "partly", "partly-more", "whole"],
-        "all use the same: by name"
+        order, by_name,
+        "all use the same: by name, and who asked for some is the last"
     );
     assert!(is_of_layers(Signal::ImageFsAvailable, apart) && !is_of_layers(Signal::NodeFsAvailable, apart));
     assert!(!is_of_layers(Signal::ImageFsAvailable, one_disk));
+}
+
+proptest! {
+    /// A count that did not come to its end puts nobody before a pod of which more is known; one that never can puts the pod before all others.
+    #[test]
+    fn who_goes_for_a_disk_has_most_for_certain(
+        list in proptest::collection::vec((0u64..9, any::<bool>(), proptest::bool::weighted(0.1), 0u64..9), 0..12),
+        inodes in any::<bool>(),
+    ) {
+        let pods: Vec<(Pod, Option<PodUse>)> = list.iter().enumerate().map(|(number, (bytes, cut, never, before))| {
+            (one(&format!("p{number:02}"), 0, "{}"), on_volumes(*bytes, *cut || *never, *never, *before))
+        }).collect();
+        let known = |uid: &String| {
+            let (bytes, cut, never, before) = list[uid[1..].parse::<usize>().expect("a number")];
+            (never, if cut || never { bytes.max(before) } else { bytes })
+        };
+        let signal = if inodes { Signal::NodeFsInodesFree } else { Signal::NodeFsAvailable };
+        let order: Vec<(bool, u64)> = ordered(signal, Disks::default(), &pods).iter().map(known).collect();
+        prop_assert!(order.is_sorted_by(|first, next| first >= next), "{order:?}");
+    }
 }
 
 fn some_pod() -> impl Strategy<Value = (i32, u64, Option<u64>, u8)> {

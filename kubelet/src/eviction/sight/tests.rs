@@ -106,7 +106,10 @@ async fn nobody_goes_for_a_pod_whose_files_cannot_be_counted() {
         counts.run(uid.as_str(), work).await.map(|(_, is_over)| is_over)
     });
     is_begun.await.expect("it begins");
-    assert_eq!(world.first(Signal::NodeFsAvailable, one).await, Some(world.uid(1)));
+    // A disk may be busy for once; who is never counted does not stay while everybody else goes.
+    for goes in [0, 0, 1] {
+        assert_eq!(world.first(Signal::NodeFsAvailable, one).await, Some(world.uid(goes)));
+    }
     drop(go_on);
     assert_eq!(hung.await.expect("it ends"), Ok::<_, WorkError>(true));
     assert_eq!(world.first(Signal::NodeFsAvailable, one).await, Some(world.uid(0)));

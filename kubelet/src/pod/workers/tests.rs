@@ -9,6 +9,7 @@ mod faults;
 mod hooks;
 mod image_changes;
 mod images;
+mod impossible;
 mod memory;
 mod pinning;
 mod resize;
