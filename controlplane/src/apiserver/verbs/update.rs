@@ -11,7 +11,7 @@ use crate::apiserver::status::ApiError;
 use crate::managed_fields;
 use crate::resource::field::set;
 use crate::resource::field_error::FieldError;
-use crate::resource::{deprecated, without_effect};
+use crate::resource::{KindStrategy, deprecated, without_effect};
 use crate::store::window::Stored;
 use crate::store::{Expect, Revision, StoreError};
 use crate::tree::SIZE_MAX_BYTES;
@@ -248,10 +248,11 @@ async fn prepare(
     owners: Owners,
     warnings: &mut Vec<String>,
 ) -> Result<Option<String>, ApiError> {
-    let old = &before.object;
     let strategy = &call.kind.strategy;
     let part = call.info.subresource.as_str();
     strategy.default(new);
+    let filled = with_defaults(strategy, &before.object, new);
+    let old = filled.as_ref().unwrap_or(&before.object);
     if part == "finalize" {
         // The one way to change spec.finalizers, and nothing else.
         let finalizers = new["spec"]["finalizers"].take();
@@ -292,6 +293,17 @@ async fn prepare(
         call.never_less(new, old).await?;
     }
     Ok(managed_fields::settled(new, owners, before.live()))
+}
+
+/// What was stored before there was a default has it, too, as upstream has it of all that it reads: nothing has changed by that. Absent
+/// where the spec is the same, which most writes (of status, of labels) leave alone.
+fn with_defaults(strategy: &KindStrategy, old: &Value, new: &Value) -> Option<Value> {
+    if old.get("spec") == new.get("spec") {
+        return None;
+    }
+    let mut filled = old.clone();
+    strategy.default(&mut filled);
+    Some(filled)
 }
 
 /// Whether a change raises the generation. Versions are asked as the request sees them, as upstream does: what another

@@ -311,3 +311,34 @@ async fn what_does_not_belong_under_its_key_is_an_error_that_names_it() {
     assert!(server.reader().get("", "configmaps", "a", "bad").is_none());
     assert_eq!(text(&server, key).await, secret, "it stays what it is");
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_was_stored_before_there_was_a_default_is_not_changed_by_it() {
+    let server = server().await;
+    let key = "/registry/jobs/a/old";
+    let uid = "44444444-4444-4444-4444-444444444444";
+    // As an old API server left it: nothing of what later ones fill in.
+    let labels = json!({"controller-uid": uid, "job-name": "old"});
+    let job = json!({"kind": "Job", "apiVersion": "batch/v1",
+        "metadata": {"name": "old", "namespace": "a", "uid": uid, "generation": 1, "creationTimestamp": "2020-01-01T00:00:00Z"},
+        "spec": {"parallelism": 1, "completions": 1, "backoffLimit": 6, "selector": {"matchLabels": {"controller-uid": uid}},
+            "template": {"metadata": {"labels": labels}, "spec": {"restartPolicy": "Never",
+                "containers": [{"name": "c", "image": "busybox"}]}}}});
+    server
+        .store()
+        .put(key, job.to_string().into(), Expect::Absent)
+        .await
+        .unwrap();
+    let path = "/apis/batch/v1/namespaces/a/jobs/old";
+    let reply = patch(&server, path, "merge", &json!({"metadata": {"labels": {"a": "b"}}})).await;
+    assert_eq!(reply.code, 200, "{}", reply.body);
+    assert_eq!(reply.body["metadata"]["generation"], 1);
+    let read = get(&server, path).await.body;
+    assert_eq!(
+        read["spec"]["template"]["spec"]["containers"][0]["terminationMessagePolicy"],
+        "File"
+    );
+    // What is another one is still refused.
+    let other = json!({"spec": {"template": {"spec": {"schedulerName": "another"}}}});
+    assert_eq!(patch(&server, path, "merge", &other).await.code, 422);
+}
