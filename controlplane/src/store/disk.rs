@@ -334,10 +334,8 @@ impl Writer {
                 transaction.open_table(META)?.insert("revision", revision)?;
             }
         }
-        let refused = answers.iter().filter_map(|answer| answer.as_ref().err());
-        let refusal = refused
-            .filter(|error| matches!(error, StoreError::Full { .. }))
-            .next_back();
+        let mut refused = answers.iter().filter_map(|answer| answer.as_ref().err());
+        let refusal = refused.rfind(|error| matches!(error, StoreError::Full { .. }));
         if let Some(told) = self.scarcity.commit(free_bytes, refusal.is_some()) {
             self.directory.tell(told, refusal);
         }
