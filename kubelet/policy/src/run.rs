@@ -72,8 +72,6 @@ struct Loop {
     kernel: Option<Kernel>,
     /// Whether the kernel holds what we think.
     is_told: bool,
-    /// When it is told everything though it does.
-    whole_at: Instant,
     /// Whether the node's bridges may have changed.
     is_to_look: bool,
     /// The gate's revision that is in `world`.
@@ -112,7 +110,6 @@ pub async fn run(
         world: World::new(),
         kernel: Some(kernel),
         is_told: false,
-        whole_at: Instant::now(),
         is_to_look: false,
         taken: 0,
         follows_sctp,
@@ -330,7 +327,6 @@ impl Loop {
             }
             return Ok(());
         }
-        self.is_told &= Instant::now() < self.whole_at;
         // Asked before anything is changed, for every change of ours is one of the rule set too.
         if self.is_told && !self.with_kernel(Kernel::is_intact).await? {
             tracing::warn!("the rules of network policies were removed by somebody else, making them anew");
@@ -359,7 +355,6 @@ impl Loop {
             let (whole, overfull) = decided.await;
             self.tell_overfull(overfull);
             self.with_kernel(move |kernel| kernel.replace(&whole)).await?;
-            self.whole_at = Instant::now() + self.settings.whole_period;
         }
         self.is_told = true;
         Ok(())

@@ -10,9 +10,6 @@ use netlink::cidr::Cidr;
 /// Between two looks whether somebody else has removed our rules.
 pub const LOOK_PERIOD: Duration = Duration::from_secs(2);
 
-/// How often all rules are made anew though nothing seems to be wrong: what somebody takes out of a set is seen by nobody.
-pub const WHOLE_PERIOD: Duration = Duration::from_secs(3600);
-
 /// How long the cluster's pods are followed after the last policy has gone.
 pub const KEEP_PERIOD: Duration = Duration::from_secs(600);
 
@@ -31,8 +28,6 @@ pub struct Settings {
     pub netns: Option<String>,
     /// Between two looks whether our rules are still there, while there is any policy.
     pub look_period: Duration,
-    /// How often all of them are made anew, meanwhile.
-    pub whole_period: Duration,
     /// How long pods and namespaces are followed after the last policy has gone.
     pub keep_period: Duration,
     /// How long the cluster may take to be read before what was known last counts.
@@ -48,7 +43,6 @@ impl Default for Settings {
             pod_cidrs: Vec::new(),
             netns: None,
             look_period: LOOK_PERIOD,
-            whole_period: WHOLE_PERIOD,
             keep_period: KEEP_PERIOD,
             away_period: AWAY_PERIOD,
             last: None,

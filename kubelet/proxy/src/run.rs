@@ -23,9 +23,6 @@ use worker::Worker;
 
 /// How often the tables are looked at, whether they are still as written.
 const CHECK_EVERY: Duration = Duration::from_secs(10);
-/// How often all is written anew though nothing seems to be wrong, as upstream has it: an element that somebody took out of a set is seen by
-/// nobody (contract cni.md §7.1).
-const WHOLE_EVERY: Duration = Duration::from_secs(3600);
 /// The first and the longest wait after a write that failed (contract cni.md §7.1: 30 s).
 const RETRY_FIRST: Duration = Duration::from_millis(100);
 const RETRY_LAST: Duration = Duration::from_secs(30);
@@ -86,7 +83,6 @@ pub async fn run(
         queued_at: None,
         due: Some(now),
         not_before: now,
-        whole_at: now + WHOLE_EVERY,
     };
     // Which slices a Service has is known from the feed alone: a first write without them would leave every Service without
     // endpoints until the second.
@@ -122,8 +118,6 @@ struct Turn {
     due: Option<Instant>,
     /// The end of the pause after the last write.
     not_before: Instant,
-    /// When all is written anew.
-    whole_at: Instant,
 }
 
 impl Turn {
@@ -226,9 +220,6 @@ impl Turn {
             Ok(written) => {
                 self.due = None;
                 self.backoff.reset();
-                if written.full {
-                    self.whole_at = now + WHOLE_EVERY;
-                }
                 let synced = Synced {
                     snapshot: written.snapshot,
                     previous: written.previous,
@@ -263,11 +254,6 @@ impl Turn {
     /// Somebody may have flushed the rule set; others may have filled the table of connections.
     async fn check(&mut self) -> Result<(), Error> {
         if self.due.is_some() {
-            return Ok(());
-        }
-        if self.whole_at <= Instant::now() {
-            self.with_worker(Worker::start_anew);
-            self.queue();
             return Ok(());
         }
         let look = |worker: &mut Worker| (worker.is_intact(), worker.fills(), worker.forgets());

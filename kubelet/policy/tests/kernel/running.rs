@@ -156,27 +156,6 @@ async fn nothing_is_there_without_policies_and_all_of_it_with_one() {
     running.end().await;
 }
 
-/// Nobody sees what somebody takes out of a set: all of it is made anew now and then.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_taken_out_of_a_set_comes_back() {
-    let (node, api) = (Node::new(Bridging::Shown, &["a", "b"]), Api::default());
-    put_pods(&api, &node, &[0, 1]);
-    let often = Settings {
-        whole_period: Duration::from_millis(100),
-        ..settings(&node)
-    };
-    let running = Running::start_with(node, api, often);
-    running.api.put("networkpolicies", deny("b"));
-    running
-        .until("the policy is in the kernel", |rules| rules.contains("jump c1"))
-        .await;
-    let map = ["flush", "map", "inet", "skiff_policy", "ingress4"];
-    running.node.namespace.run("nft", &map);
-    running.until("it is back", |rules| rules.contains("jump c1")).await;
-    assert_eq!(*running.notices.lock().unwrap(), [], "that is nothing to be told");
-    running.end().await;
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn policies_that_come_and_go_list_the_pods_once() {
     let (mut node, api) = (Node::new(Bridging::Shown, &["a", "b"]), Api::default());

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 
 /// More than any wait of the loop, by a clock that nobody waits for.
-const GUARD: Duration = Duration::from_secs(36_000);
+const GUARD: Duration = Duration::from_secs(600);
 
 fn put_service(server: &Server) {
     server.put(
@@ -112,9 +112,6 @@ fn what_others_do_to_the_tables_is_undone() {
         put_slice(&server, "10.1.0.4");
         assert!(!of.serves("10.1.0.4").await);
         assert!(nft(&["list", "tables"]).contains("ip other"));
-        // What is taken out of a set is not seen, and comes back all the same.
-        nft(&["flush", "map", "ip", "skiff-proxy", "endpoints"]);
-        assert!(of.serves("10.1.0.4").await);
         // It ends, and its rules stay.
         stop.cancel();
         running.await.unwrap().expect("it was told to end");
