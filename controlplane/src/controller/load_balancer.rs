@@ -31,41 +31,10 @@ const IN_USE: &str = "service-lb-controller/PortInUse";
 /// Addresses that one Service wants.
 const MOST: usize = 32;
 /// Ports that nodes and the control plane are reached at: SSH, DNS, the store's, the API server's, kubelets', proxies', controllers' and the scheduler's, and
-/// the overlay's. No Service takes them, nor those at which kubelets and API servers say that they are ([`Kept`]).
+/// the overlay's. No Service takes them.
 const KEPT: [i32; 13] = [
     22, 53, 2379, 2380, 4789, 6443, 8472, 10248, 10249, 10250, 10256, 10257, 10259,
 ];
-
-/// The Service of the API servers, and the slice of it that they keep.
-const API_SERVERS: (&str, &str) = ("default", "kubernetes");
-
-/// Ports no Service takes, beside [`KEPT`].
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Kept {
-    /// Ports that Services have already, one way or the other.
-    pub node_ports: NodePorts,
-    /// Where kubelets and API servers say that they are.
-    pub daemons: BTreeSet<i32>,
-}
-
-impl Kept {
-    fn has(&self, port: i32) -> bool {
-        let is_node_port = u16::try_from(port).is_ok_and(|port| self.node_ports.contains(port));
-        is_node_port || KEPT.contains(&port) || self.daemons.contains(&port)
-    }
-}
-
-/// Where a node's kubelet is.
-fn kubelet_port(node: &Node) -> Option<i32> {
-    let endpoints = node.status.as_ref()?.daemon_endpoints.as_ref()?;
-    endpoints.kubelet_endpoint.as_ref().map(|endpoint| endpoint.port)
-}
-
-/// Where API servers are, by the slice they keep.
-fn server_ports(slice: Option<&EndpointSlice>) -> BTreeSet<i32> {
-    let ports = slice.into_iter().flat_map(|slice| slice.ports.iter().flatten());
-    ports.filter_map(|port| port.port).collect()
-}
 
 /// The controller. Its keys are Services.
 pub struct LoadBalancers {
@@ -183,8 +152,7 @@ impl Controller for LoadBalancers {
         });
         let rivals = Arc::clone(&self.rivals);
         wiring.on(&self.informers.nodes, move |change| {
-            let read = |node: &Node| (addresses(node), kubelet_port(node));
-            let of = |node: &Option<Arc<Node>>| node.as_deref().map(read).unwrap_or_default();
+            let of = |node: &Option<Arc<Node>>| node.as_deref().map(addresses).unwrap_or_default();
             match of(&change.old) == of(&change.new) {
                 true => Vec::new(),
                 false => {
@@ -197,12 +165,6 @@ impl Controller for LoadBalancers {
         let (services, rivals) = (self.informers.services.clone(), Arc::clone(&self.rivals));
         wiring.on(&self.informers.endpoint_slices, move |change| {
             let sides = [change.old.as_deref(), change.new.as_deref()];
-            let is_of_servers = (change.key.namespace.as_str(), change.key.name.as_str()) == API_SERVERS;
-            if is_of_servers && server_ports(sides[0]) != server_ports(sides[1]) {
-                let mut rivals = lock(&rivals);
-                rivals.forget_all();
-                return rivals.all();
-            }
             let [before, after] = sides.map(|slice| slice.map(local_nodes));
             if before == after {
                 return Vec::new();
@@ -230,10 +192,9 @@ impl Controller for LoadBalancers {
         };
         let nodes = self.informers.nodes.list();
         let wants = wanted(&service, &nodes, &self.slices(&service));
-        let kept = self.kept(&nodes);
-        let own = claim(&service, &wants, &kept);
-        let kept_from = self.kept_from(&own, &nodes, &kept);
-        let plan = plan(&service, &wants, &kept_from, &kept);
+        let own = claim(&service, &wants, self.node_ports);
+        let kept_from = self.kept_from(&own, &nodes);
+        let plan = plan(&service, &wants, &kept_from, self.node_ports);
         // What it takes, or gives back, the next plan must see, whenever the change is told.
         if !plan.writes.is_empty() {
             lock(&self.rivals).forget(key);
@@ -244,12 +205,12 @@ impl Controller for LoadBalancers {
 
 impl LoadBalancers {
     /// What keeps a Service with this claim from addresses it wants. Looks again at the claims that may not be so any more.
-    fn kept_from(&self, own: &Claim, nodes: &[Arc<Node>], kept: &Kept) -> BTreeMap<IpAddr, Vec<Clash>> {
+    fn kept_from(&self, own: &Claim, nodes: &[Arc<Node>]) -> BTreeMap<IpAddr, Vec<Clash>> {
         let mut stale = lock(&self.rivals).take_stale();
         stale.remove(&own.key);
         let claim = |service: Arc<Service>| {
             let wants = wanted(&service, nodes, &self.slices(&service));
-            claim(&service, &wants, kept)
+            claim(&service, &wants, self.node_ports)
         };
         let looked_at = stale.into_iter().map(|key| {
             let claim = self.balanced(&key).map(claim);
@@ -262,15 +223,6 @@ impl LoadBalancers {
         }
         rivals.enter(&own.key, Some(own.clone()));
         rivals.clashes(&own.key)
-    }
-
-    /// What these nodes and the API servers need themselves.
-    fn kept(&self, nodes: &[Arc<Node>]) -> Kept {
-        let servers = self.informers.endpoint_slices.get(API_SERVERS.0, API_SERVERS.1);
-        let mut daemons = server_ports(servers.as_deref());
-        daemons.extend(nodes.iter().filter_map(|node| kubelet_port(node)));
-        let node_ports = self.node_ports;
-        Kept { node_ports, daemons }
     }
 
     fn balanced(&self, key: &Key) -> Option<Arc<Service>> {
@@ -321,8 +273,8 @@ fn held(service: &Service) -> BTreeMap<IpAddr, BTreeSet<Port>> {
 }
 
 /// What a Service has and wants, where it is to be served at `wants`.
-pub fn claim(service: &Service, wants: &[IpAddr], kept: &Kept) -> Claim {
-    let is_out = !is_wanted(service) || kept_port(service, kept).is_some();
+pub fn claim(service: &Service, wants: &[IpAddr], node_ports: NodePorts) -> Claim {
+    let is_out = !is_wanted(service) || kept(service, node_ports).is_some();
     Claim {
         key: Key::of(service),
         created: created(service),
@@ -333,8 +285,10 @@ pub fn claim(service: &Service, wants: &[IpAddr], kept: &Kept) -> Claim {
 }
 
 /// A port of the Service that nodes need themselves.
-fn kept_port(service: &Service, kept: &Kept) -> Option<Port> {
-    ports(service).into_iter().find(|(port, _)| kept.has(*port))
+fn kept(service: &Service, node_ports: NodePorts) -> Option<Port> {
+    let is_node_port = |port: i32| u16::try_from(port).is_ok_and(|port| node_ports.contains(port));
+    let is_kept = |(port, _): &Port| KEPT.contains(port) || is_node_port(*port);
+    ports(service).into_iter().find(is_kept)
 }
 
 /// The addresses a Service is to be served at: one of each of its families of each node that takes its traffic, by the nodes' names.
@@ -423,13 +377,18 @@ fn shown(service: &Service) -> &[LoadBalancerIngress] {
 }
 
 /// What a Service wants that is balanced, or was; others keep it from some addresses.
-pub fn plan(service: &Service, wants: &[IpAddr], kept_from: &BTreeMap<IpAddr, Vec<Clash>>, kept: &Kept) -> Plan {
+pub fn plan(
+    service: &Service,
+    wants: &[IpAddr],
+    kept_from: &BTreeMap<IpAddr, Vec<Clash>>,
+    node_ports: NodePorts,
+) -> Plan {
     let event = |kind, reason, text: &str| write::event(&write::SERVICES, service, kind, reason, text);
     if !is_wanted(service) {
         let gone = event("Normal", "DeletedLoadBalancer", "Deleted load balancer");
         return Plan::of(vec![change(service, Vec::new(), false).success(gone)]);
     }
-    let kept = kept_port(service, kept);
+    let kept = kept(service, node_ports);
     let wanted = match kept {
         None => ingress(&ports(service), wants, kept_from),
         Some(_) => Vec::new(),

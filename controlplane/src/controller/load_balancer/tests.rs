@@ -69,11 +69,11 @@ fn planned(service: &Service, others: &[&Service], nodes: &[Arc<Node>]) -> Plan 
     let all = others.iter().copied().chain([service]);
     let mut holdings = claims::Holdings::default();
     for service in all {
-        let claim = claim(service, &wants(service), &Kept::default());
+        let claim = claim(service, &wants(service), NodePorts::default());
         holdings.set(&Key::of(service), Some(claim));
     }
     let kept_from = holdings.clashes(&Key::of(service));
-    plan(service, &wants(service), &kept_from, &Kept::default())
+    plan(service, &wants(service), &kept_from, NodePorts::default())
 }
 
 #[test]
@@ -90,7 +90,9 @@ fn ports_of_nodes_are_nobodys() {
         );
         assert_eq!(shown(&written(&refused)), []);
         assert_eq!(
-            claim(&service, &[[192, 0, 2, 1].into()], &Kept::default()).wants.len(),
+            claim(&service, &[[192, 0, 2, 1].into()], NodePorts::default())
+                .wants
+                .len(),
             0,
             "it holds nobody back"
         );
@@ -135,7 +137,7 @@ fn a_port_in_use_is_told_and_the_other_addresses_are_had() {
 fn what_is_held_is_what_the_status_shows() {
     let status = |ingress: Value| json!({"status": {"loadBalancer": {"ingress": [ingress]}}});
     let of = |ingress: Value| {
-        claim(&service("s", status(ingress)), &[], &Kept::default())
+        claim(&service("s", status(ingress)), &[], NodePorts::default())
             .has
             .into_values()
             .next()

@@ -113,16 +113,4 @@ async fn a_load_balancer_shows_addresses_of_nodes_where_that_is_on() {
     let plain = world.until(&path, |service| shown(service).is_null()).await;
     assert_eq!(plain["metadata"]["finalizers"], Value::Null);
     world.until(&other, |service| shown(service) == balanced).await;
-    // Where a kubelet says that it is, or the API servers do, no Service is.
-    let node = "/api/v1/nodes/n0/status";
-    let kubelet = |port: i32| json!({"status": {"daemonEndpoints": {"kubeletEndpoint": {"Port": port}}}});
-    world.patch(node, kubelet(5432)).await;
-    world.until(&other, |service| shown(service).is_null()).await;
-    world.patch(node, kubelet(10250)).await;
-    world.until(&other, |service| shown(service) == balanced).await;
-    let servers = json!({"kind": "EndpointSlice", "apiVersion": "discovery.k8s.io/v1", "metadata": {"name": "kubernetes"},
-        "addressType": "IPv4", "endpoints": [{"addresses": ["192.0.2.7"]}], "ports": [{"name": "https", "port": 5432}]});
-    let slices = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
-    world.create(slices, servers).await;
-    world.until(&other, |service| shown(service).is_null()).await;
 }
