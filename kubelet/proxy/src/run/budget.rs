@@ -30,13 +30,31 @@ pub(super) fn strip(ports: &mut [ServicePort]) {
 /// A Service by its age: the older keeps what it has.
 type Age = (Option<Timestamp>, String);
 
+/// What one Service asks for, and whether it goes without.
+#[derive(Debug)]
+struct Ask {
+    cost: usize,
+    is_without: bool,
+}
+
+/// Those of a namespace that ask for something.
+#[derive(Debug, Default)]
+struct Namespace {
+    asks: BTreeMap<Age, Ask>,
+    /// What all of them ask for.
+    sum: usize,
+    /// Whether somebody goes without.
+    is_short: bool,
+}
+
 /// What is asked for, and who does not get it.
 #[derive(Debug, Default)]
 pub(super) struct Budget {
-    /// By namespace; of those who ask for something.
-    asked: BTreeMap<String, BTreeMap<Age, usize>>,
+    asked: BTreeMap<String, Namespace>,
     ages: BTreeMap<ServiceName, Age>,
     without: BTreeSet<ServiceName>,
+    /// Namespaces where somebody asked for something else, and it is not sure that there is room for all.
+    unsettled: BTreeSet<String>,
 }
 
 impl Budget {
@@ -50,37 +68,56 @@ impl Budget {
         &self.without
     }
 
-    /// A Service asks for so much now, or for nothing; returns for whom that makes a difference.
-    pub(super) fn ask(&mut self, name: &ServiceName, made: Option<Timestamp>, cost: usize) -> Vec<ServiceName> {
-        let asked = self.asked.entry(name.namespace.clone()).or_default();
-        if let Some(age) = self.ages.remove(name) {
-            asked.remove(&age);
-        }
+    /// A Service asks for so much now, or for nothing. What that makes of the others is said by [`Budget::settle`]: however many a
+    /// namespace has, it is gone through once for many changes, and not at all while there is room for all.
+    pub(super) fn ask(&mut self, name: &ServiceName, made: Option<Timestamp>, cost: usize) {
+        let namespace = self.asked.entry(name.namespace.clone()).or_default();
+        let before = self.ages.remove(name).and_then(|age| namespace.asks.remove(&age));
+        namespace.sum -= before.as_ref().map_or(0, |ask| ask.cost);
+        let is_without = before.is_some_and(|ask| ask.is_without) && cost > 0;
         if cost > 0 {
             let age = (made, name.name.clone());
-            asked.insert(age.clone(), cost);
+            namespace.asks.insert(age.clone(), Ask { cost, is_without });
+            namespace.sum += cost;
             self.ages.insert(name.clone(), age);
         }
-        let mut left = ELEMENTS_MAX;
-        let mut changed = Vec::new();
-        for ((_, service), cost) in asked.iter() {
-            let key = Key::new(name.namespace.clone(), service.clone());
-            let fits = *cost <= left;
-            left -= if fits { *cost } else { 0 };
-            let is_other = if fits {
-                self.without.remove(&key)
-            } else {
-                self.without.insert(key.clone())
-            };
-            if is_other {
-                changed.push(key);
-            }
-        }
-        if cost == 0 {
+        if !is_without {
             self.without.remove(name);
         }
-        if asked.is_empty() {
+        if namespace.is_short || namespace.sum > ELEMENTS_MAX {
+            self.unsettled.insert(name.namespace.clone());
+        }
+        if namespace.asks.is_empty() {
             self.asked.remove(&name.namespace);
+            self.unsettled.remove(&name.namespace);
+        }
+    }
+
+    /// Shares out what there is; returns for whom that is something else than before.
+    pub(super) fn settle(&mut self) -> Vec<ServiceName> {
+        let mut changed = Vec::new();
+        for name in std::mem::take(&mut self.unsettled) {
+            let Some(namespace) = self.asked.get_mut(&name) else {
+                continue;
+            };
+            let mut left = ELEMENTS_MAX;
+            namespace.is_short = false;
+            for ((_, service), ask) in &mut namespace.asks {
+                let fits = ask.cost <= left;
+                left -= if fits { ask.cost } else { 0 };
+                namespace.is_short |= !fits;
+                if ask.is_without != fits {
+                    continue;
+                }
+                ask.is_without = !fits;
+                let key = Key::new(name.clone(), service.clone());
+                if fits {
+                    self.without.remove(&key);
+                } else {
+                    self.without.insert(key.clone());
+                }
+                changed.push(key);
+            }
         }
         changed
     }
@@ -96,31 +133,60 @@ mod tests {
         Timestamp::from_second(second).ok()
     }
 
+    /// One asks for something else; the names of those for whom that makes a difference.
+    fn asks(budget: &mut Budget, name: &ServiceName, made: Option<Timestamp>, cost: usize) -> Vec<String> {
+        budget.ask(name, made, cost);
+        budget.settle().into_iter().map(|key| key.name).collect()
+    }
+
     #[test]
     fn the_oldest_of_a_namespace_have_what_there_is() {
         let name = |name: &str| ServiceName::new("a", name);
         let mut budget = Budget::default();
-        let names = |changed: Vec<ServiceName>| changed.into_iter().map(|key| key.name).collect::<Vec<_>>();
-        assert!(budget.ask(&name("old"), made(1), 80_000).is_empty());
-        assert_eq!(names(budget.ask(&name("late"), made(3), 40_001)), ["late"]);
+        assert!(asks(&mut budget, &name("old"), made(1), 80_000).is_empty());
+        assert_eq!(asks(&mut budget, &name("late"), made(3), 40_001), ["late"]);
         assert!(budget.is_without(&name("late")) && !budget.is_without(&name("old")));
         // What has room has it, though it is younger than one that has none.
-        assert!(budget.ask(&name("small"), made(4), 40_000).is_empty());
+        assert!(asks(&mut budget, &name("small"), made(4), 40_000).is_empty());
         // Another namespace has its own.
-        assert!(budget.ask(&ServiceName::new("b", "late"), made(3), 120_000).is_empty());
+        assert!(asks(&mut budget, &ServiceName::new("b", "late"), made(3), 120_000).is_empty());
         // One that is between them in age takes what the youngest had.
-        assert_eq!(names(budget.ask(&name("mid"), made(2), 1)), ["small"]);
-        assert_eq!(names(budget.ask(&name("old"), made(1), 0)), ["late", "small"]);
+        assert_eq!(asks(&mut budget, &name("mid"), made(2), 1), ["small"]);
+        assert_eq!(asks(&mut budget, &name("old"), made(1), 0), ["late", "small"]);
         assert!(budget.without().is_empty());
         for service in ["late", "small", "mid"] {
-            budget.ask(&name(service), None, 0);
+            assert!(asks(&mut budget, &name(service), None, 0).is_empty());
         }
-        budget.ask(&ServiceName::new("b", "late"), None, 0);
+        assert!(asks(&mut budget, &ServiceName::new("b", "late"), None, 0).is_empty());
         assert!(budget.asked.is_empty() && budget.ages.is_empty());
         // One that alone is too much; and is gone.
-        assert_eq!(names(budget.ask(&name("huge"), made(1), 120_001)), ["huge"]);
-        budget.ask(&name("huge"), None, 0);
+        assert_eq!(asks(&mut budget, &name("huge"), made(1), 120_001), ["huge"]);
+        assert!(asks(&mut budget, &name("huge"), None, 0).is_empty());
+        assert!(budget.without().is_empty() && budget.unsettled.is_empty());
+        // One that has none asks for less, and has it; one that has it asks for too much.
+        assert_eq!(asks(&mut budget, &name("huge"), made(1), 120_001), ["huge"]);
+        assert_eq!(asks(&mut budget, &name("huge"), made(1), 120_000), ["huge"]);
         assert!(budget.without().is_empty());
+    }
+
+    #[test]
+    fn a_namespace_is_gone_through_once_for_all_who_ask() {
+        let mut budget = Budget::default();
+        for number in 0..1_000 {
+            budget.ask(&ServiceName::new("a", &format!("s{number}")), made(number), 120);
+        }
+        assert!(budget.unsettled.is_empty(), "there is room for all");
+        for number in 1_000..1_003 {
+            budget.ask(&ServiceName::new("a", &format!("s{number}")), made(number), 120);
+        }
+        assert!(budget.without().is_empty(), "not before it is asked");
+        let without: Vec<String> = budget.settle().into_iter().map(|key| key.name).collect();
+        assert_eq!(without, ["s1000", "s1001", "s1002"]);
+        assert!(budget.settle().is_empty());
+        // While one goes without, whoever asks for less may make room for it.
+        budget.ask(&ServiceName::new("a", "s0"), made(0), 0);
+        let changed: Vec<String> = budget.settle().into_iter().map(|key| key.name).collect();
+        assert_eq!(changed, ["s1000"]);
     }
 
     #[test]

@@ -94,12 +94,12 @@ impl Worker {
                 .as_ref()
                 .and_then(|new| new.metadata.creation_timestamp.as_ref());
             let asked = new.as_ref().map_or(0, |new| cost(&new.ports));
-            let others = self.budget.ask(&change.key, made.map(|time| time.0), asked);
-            self.dirty.extend(others);
+            self.budget.ask(&change.key, made.map(|time| time.0), asked);
             let left_out = |read: Option<Read>| read.map(|read| read.left_out);
             warn("Service", &change.key, left_out(old), left_out(new));
             self.dirty.insert(change.key.clone());
         }
+        self.dirty.extend(self.budget.settle());
     }
 
     pub(super) fn note_slices(&mut self, changes: &[Change<EndpointSlice>]) {
