@@ -173,11 +173,11 @@ mod tests {
     fn a_namespace_is_gone_through_once_for_all_who_ask() {
         let mut budget = Budget::default();
         for number in 0..1_000 {
-            budget.ask(&ServiceName::new("a", &format!("s{number}")), made(number), 120);
+            budget.ask(&ServiceName::new("a", format!("s{number}")), made(number), 120);
         }
         assert!(budget.unsettled.is_empty(), "there is room for all");
         for number in 1_000..1_003 {
-            budget.ask(&ServiceName::new("a", &format!("s{number}")), made(number), 120);
+            budget.ask(&ServiceName::new("a", format!("s{number}")), made(number), 120);
         }
         assert!(budget.without().is_empty(), "not before it is asked");
         let without: Vec<String> = budget.settle().into_iter().map(|key| key.name).collect();
