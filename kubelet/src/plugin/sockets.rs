@@ -25,7 +25,7 @@ const BLIND: Duration = Duration::from_secs(10);
 /// The least pause after a look, and the longest: whoever may write here may do so without end. A look takes no more than one part in so many
 /// of the time.
 const PAUSE: Duration = Duration::from_millis(100);
-const PAUSE_MAX: Duration = Duration::from_secs(10);
+const PAUSE_MAX: Duration = Duration::from_secs(2);
 const PAUSE_SHARE: u32 = 20;
 /// How often one look begins anew for directories that were not there before.
 const ROUNDS_MAX: u32 = 8;
@@ -134,13 +134,16 @@ impl Watcher {
 
     async fn look_until_all_is_watched(&mut self) -> io::Result<Found> {
         let mut rounds = 0;
+        // A look that fails is not one that was too slow.
+        self.behind = false;
         loop {
             let root = self.root.clone();
             let found = client::blocking::spawn(move || scan(&root)).await;
             let found = found.map_err(io::Error::other)??;
             rounds += 1;
-            self.behind = self.watch(&found.directories);
-            if !self.behind || rounds == ROUNDS_MAX {
+            let has_new = self.watch(&found.directories);
+            if !has_new || rounds == ROUNDS_MAX {
+                self.behind = has_new;
                 return Ok(found);
             }
         }

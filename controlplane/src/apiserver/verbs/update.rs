@@ -251,8 +251,9 @@ async fn prepare(
     let strategy = &call.kind.strategy;
     let part = call.info.subresource.as_str();
     strategy.default(new);
-    let filled = with_defaults(strategy, &before.object, new);
-    let old = filled.as_ref().unwrap_or(&before.object);
+    let filled = with_defaults(strategy, before, new);
+    let before = filled.as_ref().unwrap_or(before);
+    let old = &before.object;
     if part == "finalize" {
         // The one way to change spec.finalizers, and nothing else.
         let finalizers = new["spec"]["finalizers"].take();
@@ -295,15 +296,19 @@ async fn prepare(
     Ok(managed_fields::settled(new, owners, before.live()))
 }
 
-/// What was stored before there was a default has it, too, as upstream has it of all that it reads: nothing has changed by that. Absent
-/// where the spec is the same, which most writes (of status, of labels) leave alone.
-fn with_defaults(strategy: &KindStrategy, old: &Value, new: &Value) -> Option<Value> {
-    if old.get("spec") == new.get("spec") {
+/// What was stored before there was a default has it, too, as upstream has it of all that it reads: nothing has changed by that, and nobody
+/// owns it for it. Absent where nothing is other but metadata and status, which is what most writes change.
+fn with_defaults(strategy: &KindStrategy, before: &Old, new: &Value) -> Option<Old> {
+    let is_content = |key: &str| !matches!(key, "metadata" | "status");
+    let keys = [&before.object, new].map(|object| object.as_object().into_iter().flat_map(|all| all.keys()));
+    let mut content = keys.into_iter().flatten().filter(|key| is_content(key));
+    if content.all(|key| before.object.get(key) == new.get(key)) {
         return None;
     }
-    let mut filled = old.clone();
-    strategy.default(&mut filled);
-    Some(filled)
+    let mut object = before.object.clone();
+    strategy.default(&mut object);
+    let owners = before.owners.clone();
+    Some(Old { object, owners })
 }
 
 /// Whether a change raises the generation. Versions are asked as the request sees them, as upstream does: what another

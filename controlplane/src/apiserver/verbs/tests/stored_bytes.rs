@@ -312,25 +312,29 @@ async fn what_does_not_belong_under_its_key_is_an_error_that_names_it() {
     assert_eq!(text(&server, key).await, secret, "it stays what it is");
 }
 
+/// Stores it as an old API server left it: nothing of what later ones fill in.
+async fn left(server: &ApiServer, key: &str, object: &Value) {
+    let put = server.store().put(key, object.to_string().into(), Expect::Absent);
+    put.await.unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_was_stored_before_there_was_a_default_is_not_changed_by_it() {
     let server = server().await;
-    let key = "/registry/jobs/a/old";
     let uid = "44444444-4444-4444-4444-444444444444";
-    // As an old API server left it: nothing of what later ones fill in.
     let labels = json!({"controller-uid": uid, "job-name": "old"});
+    let owners = json!([{"manager": "old", "operation": "Update", "apiVersion": "batch/v1", "time": "2020-01-01T00:00:00Z",
+        "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {"f:parallelism": {}}}}]);
     let job = json!({"kind": "Job", "apiVersion": "batch/v1",
-        "metadata": {"name": "old", "namespace": "a", "uid": uid, "generation": 1, "creationTimestamp": "2020-01-01T00:00:00Z"},
+        "metadata": {"name": "old", "namespace": "a", "uid": uid, "generation": 1, "creationTimestamp": "2020-01-01T00:00:00Z",
+            "managedFields": owners},
         "spec": {"parallelism": 1, "completions": 1, "backoffLimit": 6, "selector": {"matchLabels": {"controller-uid": uid}},
             "template": {"metadata": {"labels": labels}, "spec": {"restartPolicy": "Never",
                 "containers": [{"name": "c", "image": "busybox"}]}}}});
-    server
-        .store()
-        .put(key, job.to_string().into(), Expect::Absent)
-        .await
-        .unwrap();
+    left(&server, "/registry/jobs/a/old", &job).await;
     let path = "/apis/batch/v1/namespaces/a/jobs/old";
-    let reply = patch(&server, path, "merge", &json!({"metadata": {"labels": {"a": "b"}}})).await;
+    let label = json!({"metadata": {"labels": {"a": "b"}}});
+    let reply = patch(&server, path, "merge", &label).await;
     assert_eq!(reply.code, 200, "{}", reply.body);
     assert_eq!(reply.body["metadata"]["generation"], 1);
     let read = get(&server, path).await.body;
@@ -338,7 +342,36 @@ async fn what_was_stored_before_there_was_a_default_is_not_changed_by_it() {
         read["spec"]["template"]["spec"]["containers"][0]["terminationMessagePolicy"],
         "File"
     );
+    let owned = read["metadata"]["managedFields"].as_array().unwrap();
+    let owned: Vec<&Value> = owned.iter().map(|entry| &entry["fieldsV1"]).collect();
+    let expected = [
+        json!({"f:spec": {"f:parallelism": {}}}),
+        json!({"f:metadata": {"f:labels": {".": {}, "f:a": {}}}}),
+    ];
+    assert_eq!(
+        owned,
+        expected.iter().collect::<Vec<_>>(),
+        "whoever sets a label owns no defaults"
+    );
     // What is another one is still refused.
     let other = json!({"spec": {"template": {"spec": {"schedulerName": "another"}}}});
     assert_eq!(patch(&server, path, "merge", &other).await.code, 422);
+    // Also of kinds without a spec.
+    let class = json!({"kind": "StorageClass", "apiVersion": "storage.k8s.io/v1", "provisioner": "example.com/p",
+        "metadata": {"name": "old", "uid": uid, "creationTimestamp": "2020-01-01T00:00:00Z"}});
+    left(&server, "/registry/storageclasses/old", &class).await;
+    let path = "/apis/storage.k8s.io/v1/storageclasses/old";
+    let reply = patch(&server, path, "merge", &label).await;
+    assert_eq!(
+        (reply.code, &reply.body["reclaimPolicy"]),
+        (200, &json!("Delete")),
+        "{}",
+        reply.body
+    );
+    assert_eq!(
+        patch(&server, path, "merge", &json!({"reclaimPolicy": "Retain"}))
+            .await
+            .code,
+        422
+    );
 }
