@@ -266,7 +266,7 @@ mod tests {
     #[test]
     fn looks_take_a_small_part_of_the_time() {
         let millis = Duration::from_millis;
-        for (took, expected) in [(0, 100), (5, 100), (6, 120), (100, 2_000), (u64::MAX, 10_000)] {
+        for (took, expected) in [(0, 100), (5, 100), (6, 120), (100, 2_000), (u64::MAX, 2_000)] {
             assert_eq!(pause(millis(took)), millis(expected), "{took}");
         }
     }
