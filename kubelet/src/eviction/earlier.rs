@@ -21,15 +21,23 @@ struct Known {
 pub(super) struct Earlier(BTreeMap<PodUid, Known>);
 
 impl Earlier {
-    /// Forgets all other pods.
-    pub(super) fn keep(&mut self, pods: &BTreeSet<PodUid>) {
-        self.0.retain(|uid, _| pods.contains(uid));
+    /// Takes the counts of one pass, each with whether it had its time, and adds to each what is known from before; forgets all other pods.
+    /// Where no count at all came to its end, the disk stands still: that is nobody's doing.
+    pub(super) fn complete_all(&mut self, counts: Vec<(PodUid, PodUse, bool)>) -> Vec<PodUse> {
+        let uids: BTreeSet<&PodUid> = counts.iter().map(|(uid, ..)| uid).collect();
+        self.0.retain(|uid, _| uids.contains(uid));
+        let some_ended = counts.iter().any(|(_, used, _)| !used.files().incomplete);
+        let completed = counts.into_iter().map(|(uid, mut used, had_time)| {
+            self.complete(&uid, &mut used, had_time && some_ended);
+            used
+        });
+        completed.collect()
     }
 
     /// Takes what a count told, and adds what is known from before where it did not come to its end; `had_time` says whether it could
     /// have. One that is again and again given its time, when others of the same disk are done, is as one that can never be counted: else
     /// it would be a way to stay while everybody else goes.
-    pub(super) fn complete(&mut self, uid: &PodUid, used: &mut PodUse, had_time: bool) {
+    fn complete(&mut self, uid: &PodUid, used: &mut PodUse, had_time: bool) {
         let files = used.files();
         let known = self.0.entry(uid.clone()).or_default();
         if !files.incomplete {
@@ -86,7 +94,27 @@ mod tests {
                 "{bytes}"
             );
         }
-        earlier.keep(&BTreeSet::new());
+        assert!(earlier.complete_all(Vec::new()).is_empty());
         assert!(earlier.0.is_empty());
+    }
+
+    #[test]
+    fn a_disk_that_stands_still_makes_nobody_uncountable() {
+        let mut earlier = Earlier::default();
+        let mut uncountable = |others_end: bool| {
+            let counts = vec![
+                (PodUid::from("p"), used(1, true), true),
+                (PodUid::from("q"), used(1, !others_end), true),
+            ];
+            let uses = earlier.complete_all(counts);
+            uses.iter().map(|used| used.volumes.uncountable).collect::<Vec<_>>()
+        };
+        for _ in 0..2 * MISSES_MAX {
+            assert_eq!(uncountable(false), [false, false]);
+        }
+        for _ in 1..MISSES_MAX {
+            assert_eq!(uncountable(true), [false, false]);
+        }
+        assert_eq!(uncountable(true), [true, false], "another one's count ends");
     }
 }

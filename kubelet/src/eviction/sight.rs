@@ -293,13 +293,9 @@ impl Sight {
 
     /// Adds what is known from earlier counts to each, with whether it had its time.
     fn with_earlier(&mut self, pods: &[Arc<PodSnapshot>], uses: Vec<(PodUse, bool)>) -> Vec<PodUse> {
-        let uids: Vec<PodUid> = pods.iter().map(|snapshot| pod_object::uid(&snapshot.pod)).collect();
-        self.earlier.keep(&uids.iter().cloned().collect());
-        let completed = uses.into_iter().zip(&uids).map(|((mut used, had_time), uid)| {
-            self.earlier.complete(uid, &mut used, had_time);
-            used
-        });
-        let uses: Vec<PodUse> = completed.collect();
+        let uids = pods.iter().map(|snapshot| pod_object::uid(&snapshot.pod));
+        let counts = uids.zip(uses).map(|(uid, (used, had_time))| (uid, used, had_time));
+        let uses = self.earlier.complete_all(counts.collect());
         let (some, never) = (
             uses.iter().filter(|used| used.files().incomplete).count(),
             uses.iter().filter(|used| used.files().uncountable).count(),
