@@ -3,6 +3,7 @@
 use super::execute::Applied;
 use super::history::Revision;
 use super::kept::Kept;
+use super::pod;
 use super::resource_quota::freed::Freed;
 use super::well_known::{account_token, bootstrap_token, cluster_info, root_ca};
 use super::write::{self, Resource};
@@ -107,7 +108,7 @@ pub fn is_open(namespace: &Namespace) -> bool {
 /// The shared informers.
 #[derive(Clone)]
 pub struct Informers {
-    /// pods
+    /// pods, which are found by node, too
     pub pods: Informer<Pod>,
     /// nodes
     pub nodes: Informer<Node>,
@@ -189,7 +190,7 @@ impl Informers {
         Self {
             freed: Freed::new(quotas.clone()),
             quotas,
-            pods: Informer::spawn_keeping(Api::all(client.clone()), options(""), kept.of_pods()),
+            pods: Informer::spawn_placed(Api::all(client.clone()), options(""), kept.of_pods(), pod::node_name),
             nodes: Informer::spawn(Api::all(client.clone()), options("")),
             namespaces: Informer::spawn(Api::all(client.clone()), options("")),
             service_accounts: Informer::spawn(Api::all(client.clone()), options("")),

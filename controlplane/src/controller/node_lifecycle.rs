@@ -229,10 +229,9 @@ impl Controller for NodeLifecycle {
             plan.events.push(event(&node, "Normal", "RegisteredNode", message));
         }
         if ready(&node).is_some_and(|c| c.status == "Unknown") {
-            let on_node = |p: &&Arc<Pod>| pod::node_name(p) == key.name && pod::is_ready(p);
-            let pods = self.informers.pods.list();
-            plan.writes
-                .extend(pods.iter().filter(on_node).map(|p| not_ready(p, now)));
+            let pods = self.informers.pods.at(&key.name).into_iter();
+            let were_ready = pods.filter(|pod| pod::is_ready(pod));
+            plan.writes.extend(were_ready.map(|pod| not_ready(&pod, now)));
         }
         plan
     }

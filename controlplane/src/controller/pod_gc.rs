@@ -159,11 +159,7 @@ impl Controller for PodGc {
             if change.new.as_ref().is_some_and(|node| !is_out_of_service(node)) {
                 return vec![];
             }
-            let all = pods.list();
-            all.iter()
-                .filter(|p| pod::node_name(p) == change.key.name)
-                .map(|p| Key::of(&**p))
-                .collect()
+            pods.at(&change.key.name).iter().map(|p| Key::of(&**p)).collect()
         });
     }
 

@@ -74,11 +74,7 @@ impl Controller for TaintEviction {
             if hard(change.old.as_deref()) == hard(change.new.as_deref()) {
                 return vec![];
             }
-            let all = pods.list();
-            all.iter()
-                .filter(|p| pod::node_name(p) == change.key.name)
-                .map(|p| Key::of(&**p))
-                .collect()
+            pods.at(&change.key.name).iter().map(|p| Key::of(&**p)).collect()
         });
     }
 

@@ -1,6 +1,6 @@
 //! A local copy of one resource: list, then watch, for as long as somebody holds it.
 //!
-//! Objects are kept as `Arc<K>` without managedFields, ordered by key and indexed by controlling owner. Readers never wait for
+//! Objects are kept as `Arc<K>` without managedFields, ordered by key and indexed by controlling owner and, if wanted, by place. Readers never wait for
 //! the network; they learn of changes through a [`Subscription`], which merges what they have not read yet, so memory stays
 //! bounded by the number of objects. A disconnect resumes at the last revision; an expired revision lists again. Either way a
 //! reader sees the difference between what it knew and what is, and never less.
@@ -137,12 +137,18 @@ impl<K: Object> Informer<K> {
 
     /// As [`Informer::spawn`]; of an object is kept what `trim` returns, with its name, namespace and resourceVersion.
     pub fn spawn_keeping(api: Api<K>, options: Options, trim: fn(K) -> K) -> Self {
-        Self::spawn_from(api, options, move |shared| Arc::new(Plain { shared, trim }))
+        Self::spawn_placed(api, options, trim, store::nowhere)
+    }
+
+    /// As [`Informer::spawn_keeping`]; [`Informer::at`] finds objects by the place that `place_of` names of what is kept, empty for none.
+    pub fn spawn_placed(api: Api<K>, options: Options, trim: fn(K) -> K, place_of: fn(&K) -> &str) -> Self {
+        let store = Store::placed_by(place_of);
+        Self::spawn_from(api, options, store, move |shared| Arc::new(Plain { shared, trim }))
     }
 
     /// The same with less code and some more time: see [`crate::tree`].
     pub fn spawn_as_tree(api: Api<AsTree<K>>, options: Options) -> Self {
-        Self::spawn_from(api, options, |shared| {
+        Self::spawn_from(api, options, Store::default(), |shared| {
             Arc::new(Trees {
                 shared,
                 trim: |object| object,
@@ -152,17 +158,19 @@ impl<K: Object> Informer<K> {
 
     /// As [`Informer::spawn_as_tree`]; of an object is kept what `trim` returns, with its name, namespace and resourceVersion.
     pub fn spawn_trimmed(api: Api<AsTree<K>>, options: Options, trim: fn(K) -> K) -> Self {
-        Self::spawn_from(api, options, move |shared| Arc::new(Trees { shared, trim }))
+        let sink = move |shared| Arc::new(Trees { shared, trim }) as Arc<dyn Sink>;
+        Self::spawn_from(api, options, Store::default(), sink)
     }
 
     /// `sink` says in which form the objects arrive. (Behind it, so that what follows a resource is there once, and not for each kind.)
     fn spawn_from<W: Resource>(
         api: Api<W>,
         options: Options,
+        store: Store<K>,
         sink: impl FnOnce(Arc<Shared<K>>) -> Arc<dyn Sink>,
     ) -> Self {
         let shared = Arc::new(Shared {
-            store: Store::default(),
+            store,
             progress: watch::Sender::new(Progress::default()),
         });
         let source = Source {
@@ -208,6 +216,11 @@ impl<K: Object> Informer<K> {
     /// what has no controller reference.
     pub fn claimable(&self, namespace: &str, uid: &str) -> (Vec<Arc<K>>, Vec<Arc<K>>) {
         self.shared.store.claimable(namespace, uid)
+    }
+
+    /// The objects at this place, ordered by key: see [`Informer::spawn_placed`].
+    pub fn at(&self, place: &str) -> Vec<Arc<K>> {
+        self.shared.store.at(place)
     }
 
     /// How many objects there are.

@@ -7,7 +7,6 @@ use super::{Backend, Port, backends, is_headless, leave_out_homeless, publishes_
 use crate::controller::harness::{Controller, Wiring};
 use crate::controller::informers::Informers;
 use crate::controller::owner::controller_reference;
-use crate::controller::pod;
 use crate::controller::write::{self, EventText, Failure, Plan, Verb, Write};
 use crate::metrics::controllers::Controllers as Counters;
 use client::Key;
@@ -63,8 +62,8 @@ impl Controller for EndpointSlices {
             if change.new.is_some() && zone(&change.old) == zone(&change.new) {
                 return Vec::new();
             }
-            let on_it = pods.list().into_iter().filter(|p| pod::node_name(p) == change.key.name);
-            on_it
+            pods.at(&change.key.name)
+                .into_iter()
                 .flat_map(|p| selecting(&services.list_namespace(&p.namespace().unwrap_or_default()), &p))
                 .collect()
         });

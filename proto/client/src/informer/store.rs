@@ -1,4 +1,4 @@
-//! The objects of one informer: ordered by key, indexed by controlling owner, with the readers to tell of changes.
+//! The objects of one informer: ordered by key, indexed by controlling owner and by place, with the readers to tell of changes.
 
 use super::subscription::{Feed, Subscription};
 use super::{Key, Object};
@@ -9,10 +9,35 @@ use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 /// The UID that stands for no controlling owner.
 const NOBODY: &str = "";
 
+/// Keys by what their objects have in common.
+#[derive(Default)]
+struct Index(BTreeMap<String, BTreeSet<Key>>);
+
+impl Index {
+    fn insert(&mut self, value: &str, key: Key) {
+        match self.0.get_mut(value) {
+            Some(keys) => drop(keys.insert(key)),
+            None => drop(self.0.insert(value.to_owned(), BTreeSet::from([key]))),
+        }
+    }
+
+    fn remove(&mut self, value: &str, key: &Key) {
+        if let Some(keys) = self.0.get_mut(value) {
+            keys.remove(key);
+            if keys.is_empty() {
+                self.0.remove(value);
+            }
+        }
+    }
+}
+
 struct Tables<K> {
     objects: BTreeMap<Key, Arc<K>>,
-    /// Keys by controlling owner's UID; objects without one are under [`NOBODY`].
-    controlled: BTreeMap<String, BTreeSet<Key>>,
+    /// By controlling owner's UID; objects without one are under [`NOBODY`].
+    controlled: Index,
+    /// By the place `place_of` names; objects without one are in none.
+    placed: Index,
+    place_of: fn(&K) -> &str,
     feeds: Vec<Weak<Feed<K>>>,
 }
 
@@ -21,12 +46,26 @@ pub(super) struct Store<K> {
     tables: RwLock<Tables<K>>,
 }
 
+/// The place of what has none.
+pub(super) fn nowhere<K>(_object: &K) -> &str {
+    ""
+}
+
 impl<K> Default for Store<K> {
     fn default() -> Self {
+        Self::placed_by(nowhere)
+    }
+}
+
+impl<K> Store<K> {
+    /// An empty store that finds objects by the place `place_of` names, too.
+    pub(super) fn placed_by(place_of: fn(&K) -> &str) -> Self {
         Self {
             tables: RwLock::new(Tables {
                 objects: BTreeMap::new(),
-                controlled: BTreeMap::new(),
+                controlled: Index::default(),
+                placed: Index::default(),
+                place_of,
                 feeds: Vec::new(),
             }),
         }
@@ -41,12 +80,15 @@ fn controller_uid<K: Object>(object: &K) -> &str {
 
 impl<K: Object> Tables<K> {
     fn unindex(&mut self, key: &Key, object: &K) {
-        let uid = controller_uid(object);
-        if let Some(keys) = self.controlled.get_mut(uid) {
-            keys.remove(key);
-            if keys.is_empty() {
-                self.controlled.remove(uid);
-            }
+        self.controlled.remove(controller_uid(object), key);
+        self.placed.remove((self.place_of)(object), key);
+    }
+
+    fn index(&mut self, key: &Key, object: &K) {
+        self.controlled.insert(controller_uid(object), key.clone());
+        let place = (self.place_of)(object);
+        if !place.is_empty() {
+            self.placed.insert(place, key.clone());
         }
     }
 
@@ -61,8 +103,7 @@ impl<K: Object> Tables<K> {
             }
             self.unindex(&key, old);
         }
-        let uid = controller_uid(&*object).to_owned();
-        self.controlled.entry(uid).or_default().insert(key.clone());
+        self.index(&key, &object);
         self.tell(&key, old, Some(object));
     }
 
@@ -85,7 +126,7 @@ impl<K: Object> Tables<K> {
 
     /// Of a controlling owner's objects, or of nobody's, those of one namespace.
     fn pick(&self, namespace: &str, uid: &str) -> Vec<Arc<K>> {
-        let Some(keys) = self.controlled.get(uid) else {
+        let Some(keys) = self.controlled.0.get(uid) else {
             return Vec::new();
         };
         let range = keys.range((Bound::Included(Key::new(namespace, "")), Bound::Unbounded));
@@ -154,6 +195,12 @@ impl<K: Object> Store<K> {
             .collect()
     }
 
+    pub(super) fn at(&self, place: &str) -> Vec<Arc<K>> {
+        let tables = self.read();
+        let keys = tables.placed.0.get(place).into_iter().flatten();
+        keys.filter_map(|key| tables.objects.get(key).cloned()).collect()
+    }
+
     pub(super) fn controlled_by(&self, namespace: &str, uid: &str) -> Vec<Arc<K>> {
         self.read().pick_owned(namespace, uid)
     }
@@ -208,5 +255,33 @@ mod tests {
             assert_eq!(keys(controlled), own, "{uid}");
             assert_eq!(keys(orphans), [Key::new("b", "nobodys")], "{uid}");
         }
+    }
+    #[test]
+    fn what_moves_is_found_where_it_is() {
+        let store = Store::placed_by(|map: &ConfigMap| map.metadata.generate_name.as_deref().unwrap_or_default());
+        let revision = std::cell::Cell::new(0);
+        let put = |name: &str, place: &str| {
+            revision.set(revision.get() + 1);
+            let meta = json!({"namespace": "n", "name": name, "generateName": place, "resourceVersion": revision.get().to_string()});
+            store.put(serde_json::from_value(json!({ "metadata": meta })).unwrap());
+        };
+        let found = || -> Vec<Vec<String>> {
+            let names = |place| store.at(place).iter().map(|map| Key::of(&**map).name).collect();
+            ["", "here", "there"].map(names).to_vec()
+        };
+        put("one", "");
+        put("two", "here");
+        put("three", "here");
+        assert_eq!(found(), [vec![], vec!["three", "two"], vec![]]);
+        put("one", "there");
+        put("two", "there");
+        assert_eq!(found(), [vec![], vec!["three"], vec!["one", "two"]]);
+        store.remove(&Key::new("n", "three"));
+        store.remove(&Key::new("n", "one"));
+        assert_eq!(found(), [vec![], vec![], vec!["two"]]);
+        store.replace(Vec::new());
+        assert_eq!(found(), [const { Vec::<&str>::new() }; 3]);
+        let tables = store.read();
+        assert!(tables.placed.0.is_empty() && tables.controlled.0.is_empty());
     }
 }
