@@ -56,10 +56,10 @@ struct Info {
 
 const _: () = assert!(size_of::<Attributes>() == 28 && size_of::<Quota>() == 72 && size_of::<Info>() == 24);
 
-fn done(result: i64) -> io::Result<()> {
-    match result {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
+fn done(succeeds: bool) -> io::Result<()> {
+    match succeeds {
+        true => Ok(()),
+        false => Err(io::Error::last_os_error()),
     }
 }
 
@@ -67,7 +67,7 @@ fn done(result: i64) -> io::Result<()> {
 fn ask<T>(at: BorrowedFd<'_>, command: u32, id: u32, told: &mut T) -> io::Result<()> {
     // SAFETY: the descriptor is open while borrowed, and the pointer is to what the command reads or writes: its size is asserted above.
     let result = unsafe { libc::syscall(libc::SYS_quotactl_fd, at.as_raw_fd(), command, id, &raw mut *told) };
-    done(result.into())
+    done(result == 0)
 }
 
 /// Whether projects are counted: an error if they are not.
@@ -96,12 +96,12 @@ pub(super) fn attributes(of: BorrowedFd<'_>) -> io::Result<Attributes> {
     let mut attributes = Attributes::default();
     // SAFETY: the descriptor is open while borrowed, and the pointer is to a live structure of the size the request names.
     let result = unsafe { libc::ioctl(of.as_raw_fd(), GET_ATTRIBUTES as _, &raw mut attributes) };
-    done(result.into())?;
+    done(result == 0)?;
     Ok(attributes)
 }
 
 pub(super) fn set_attributes(of: BorrowedFd<'_>, attributes: &Attributes) -> io::Result<()> {
     // SAFETY: as above; the structure is only read.
     let result = unsafe { libc::ioctl(of.as_raw_fd(), SET_ATTRIBUTES as _, &raw const *attributes) };
-    done(result.into())
+    done(result == 0)
 }
