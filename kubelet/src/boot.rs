@@ -288,6 +288,7 @@ fn settings(
         local_storage: config.local_storage,
         apparmor: host::has_apparmor(&Roots::default()),
         ids,
+        projects: host::projects(config),
         statics: config.statics.clone(),
         autonomy: config.autonomy,
         eviction: config.eviction.clone(),
@@ -320,6 +321,7 @@ fn server_settings(config: &Config, certificates: &Certificates, level: LogLevel
         flags: config.flags.clone(),
         gates: Gates {
             no_quota: config.pinning.no_quota,
+            fs_quotas: config.pods.fs_quotas,
             memory_qos: config.cgroups.memory_throttling.is_some(),
             qos_reserved: config.cgroups.qos_reserved_percent.is_some(),
             stop_signals: config.stop_signals,

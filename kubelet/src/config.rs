@@ -250,6 +250,8 @@ pub struct PodConfig {
     pub single_process_oom_kill: Option<bool>,
     /// `userNamespaces.idsPerPod`: a multiple of 65536.
     pub ids_per_pod: u32,
+    /// Gate `LocalStorageCapacityIsolationFSQuotaMonitoring`: volumes are counted by project quotas.
+    pub fs_quotas: bool,
 }
 
 /// cgroups and reservations.
@@ -444,7 +446,7 @@ pub fn load(flags: &Flags) -> Result<Config, ConfigError> {
     if let Some(directory) = &drop_ins {
         dropin::merge(&mut tree, directory).map_err(|errors| ConfigError::Mistakes {
             origin: format!("failed to merge kubelet configs of {}", directory.display()),
-            mistakes: errors.iter().map(chain).collect(),
+            mistakes: errors.iter().map(dropin::chain).collect(),
         })?;
     }
     set_flags(&mut tree, flags);
@@ -488,12 +490,6 @@ fn without_effect(fields: &[String], flags: &[&'static str]) -> Option<String> {
     let flags = flags.iter().map(|name| format!("--{name}"));
     let all: Vec<String> = fields.iter().cloned().chain(flags).collect();
     (!all.is_empty()).then(|| format!("no effect in this kubelet yet: {}", all.join(", ")))
-}
-
-/// An error with all its causes.
-fn chain(error: &dropin::DropInError) -> String {
-    let cause = std::error::Error::source(error).map(|source| format!(": {source}"));
-    format!("{error}{}", cause.unwrap_or_default())
 }
 
 #[cfg(test)]

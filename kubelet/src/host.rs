@@ -9,6 +9,7 @@ pub mod file_work;
 pub mod load;
 pub mod machine;
 pub mod mount;
+pub mod project;
 pub mod readiness;
 pub mod traffic;
 pub mod tree;

@@ -38,7 +38,7 @@ use crate::server::Health;
 use crate::source::StaticSources;
 use crate::stats::{Sampler, Trees};
 use crate::user_namespace::IdPool;
-use crate::volume::{VolumeSettings, Volumes};
+use crate::volume::{Projects, VolumeSettings, Volumes};
 use client::Clock;
 use policy::gate::Gate;
 use proto::api::resources::ResourceList;
@@ -98,6 +98,8 @@ pub struct Settings {
     pub local_storage: bool,
     /// The node's ids that pods with users of their own may have.
     pub ids: IdPool,
+    /// Which volumes the file system counts itself.
+    pub projects: Projects,
     /// Where static pods come from.
     pub statics: StaticSources,
     /// Whether pods are kept on disk, to start without an API server.
@@ -142,6 +144,7 @@ impl Default for Settings {
             apparmor: false,
             local_storage: true,
             ids: IdPool::default(),
+            projects: Projects::default(),
             statics: StaticSources::default(),
             autonomy: false,
             eviction: eviction::threshold::Rules::default(),
@@ -262,6 +265,7 @@ impl Parts {
             host_ips: context.host_ips.clone(),
             allocatable: context.allocatable,
             ids: settings.ids,
+            projects: settings.projects.clone(),
             metrics: metrics.volumes.clone(),
         };
         let of_claims = dra::Given {

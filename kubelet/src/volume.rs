@@ -12,6 +12,7 @@ mod error;
 mod local;
 mod payload;
 mod plan;
+mod projects;
 mod refresh;
 mod set_up;
 mod user_namespace;
@@ -22,6 +23,7 @@ pub use ending::{Ending, Failed};
 pub use env_file::EnvFile;
 pub use env_format::{EnvFileError, EnvFileValues};
 pub use error::{ReleaseError, SetUpError, VolumeError};
+pub use projects::Projects;
 
 use crate::downward::{Addresses, NodeAllocatable};
 use crate::host::addresses::HostIps;
@@ -78,6 +80,8 @@ pub struct VolumeSettings {
     pub allocatable: NodeAllocatable,
     /// The node's ids that pods with users of their own may have.
     pub ids: IdPool,
+    /// Which volumes the file system counts itself.
+    pub projects: Projects,
     /// Counts what becomes of them.
     pub metrics: VolumeMetrics,
 }
@@ -148,6 +152,11 @@ impl Volumes {
         let plans = plan::plans(pod).flatten();
         let own = plans.filter(|plan| !plan.directory.as_os_str().is_empty());
         own.map(|plan| (plan.name, dir.join(plan.directory))).collect()
+    }
+
+    /// Who counts what is in them.
+    pub fn projects(&self) -> &Projects {
+        &self.inner.settings.projects
     }
 
     /// Works on the files of one pod; what hangs is waited for [`FILES_DEADLINE`].

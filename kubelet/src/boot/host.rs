@@ -5,10 +5,12 @@ use crate::cgroup::limits::hugepage_cgroup_name;
 use crate::config::Config;
 use crate::host::addresses::{self, HostIps};
 use crate::host::machine::{self, Machine, Roots};
+use crate::host::project::KernelQuotas;
 use crate::image::node_logins::NodeLogins;
 use crate::image::provider;
 use crate::node::{Facts, allocatable, max_pods};
 use crate::user_namespace::{IdPool, PoolError, parse_subordinate};
+use crate::volume::Projects;
 use client::ordered::CollectOrdered;
 use futures::FutureExt;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -17,6 +19,7 @@ use proto::api::resources::ResourceList;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -37,6 +40,14 @@ pub(super) fn registry_logins(root_dir: &Path) -> NodeLogins {
         .filter(|home| !home.is_empty())
         .map(PathBuf::from);
     NodeLogins::new(root_dir, working_dir.as_deref(), home.as_deref())
+}
+
+/// Which volumes the file system counts itself: by the kernel's project quotas, if the gate is on.
+pub(super) fn projects(config: &Config) -> Projects {
+    match config.pods.fs_quotas {
+        true => Projects::new(Arc::new(KernelQuotas), &Roots::default().etc),
+        false => Projects::default(),
+    }
 }
 
 fn hugepages(roots: &Roots) -> BTreeMap<String, i64> {

@@ -28,6 +28,12 @@ pub(super) enum DropInError {
     },
 }
 
+/// An error with all its causes.
+pub(super) fn chain(error: &DropInError) -> String {
+    let cause = std::error::Error::source(error).map(|source| format!(": {source}"));
+    format!("{error}{}", cause.unwrap_or_default())
+}
+
 /// Merges every drop-in below the directory into the tree, in lexical order. All broken ones are told, not only the first.
 pub(super) fn merge(tree: &mut Map<String, Value>, directory: &Path) -> Result<(), Vec<DropInError>> {
     let mut files = Vec::new();

@@ -89,6 +89,9 @@ pub struct KubeletConfiguration {
     /// What `featureGates` say of stop signals.
     #[serde(skip)]
     pub stop_signals: bool,
+    /// What `featureGates` say of volumes that the file system counts itself.
+    #[serde(skip)]
+    pub fs_quotas: bool,
     /// What `featureGates` say of asking for one stream of a log.
     #[serde(skip)]
     pub log_streams: bool,
@@ -397,6 +400,7 @@ pub(super) fn decode(tree: &Map<String, Value>) -> Decoded {
     }
     config.stop_signals = gates.is_some_and(gates::stop_signals);
     config.log_streams = gates.is_some_and(gates::log_streams);
+    config.fs_quotas = gates.is_some_and(gates::fs_quotas);
     config.no_graceful_shutdown = gates.is_some_and(|gates| !gates::graceful_shutdown(gates));
     config.no_shutdown_by_priority = gates.is_some_and(|gates| !gates::shutdown_by_priority(gates));
     config.no_provider_tokens = gates.is_some_and(|gates| !gates::provider_tokens(gates));

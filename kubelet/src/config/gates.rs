@@ -236,6 +236,9 @@ const KNOWN: &[&str] = &[
 /// The gate of `lifecycle.stopSignal`.
 const STOP_SIGNALS: &str = "ContainerStopSignals";
 
+/// The gate of volumes that the file system counts itself.
+const FS_QUOTAS: &str = "LocalStorageCapacityIsolationFSQuotaMonitoring";
+
 /// The gate of the option `stream` of logs.
 const LOG_STREAMS: &str = "PodLogsQuerySplitStreams";
 
@@ -324,6 +327,12 @@ pub(super) fn provider_tokens(gates: &Map<String, Value>) -> bool {
     says(PROVIDER_TOKENS).or_else(|| says("AllBeta")).unwrap_or(true)
 }
 
+/// Whether volumes are counted by project quotas: off unless the gate, or that of all beta features, is on (KEP-1029).
+pub(super) fn fs_quotas(gates: &Map<String, Value>) -> bool {
+    let says = |name: &str| gates.get(name).and_then(Value::as_bool);
+    says(FS_QUOTAS).or_else(|| says("AllBeta")).unwrap_or(false)
+}
+
 /// Whether logs may be asked for by stream: off unless the gate, or that of all alpha features, is on (KEP-3288).
 pub(super) fn log_streams(gates: &Map<String, Value>) -> bool {
     let says = |name: &str| gates.get(name).and_then(Value::as_bool);
@@ -336,21 +345,26 @@ pub(super) fn stop_signals(gates: &Map<String, Value>) -> bool {
     says(STOP_SIGNALS).or_else(|| says("AllAlpha")).unwrap_or(false)
 }
 
+/// Those that have an effect, beside options of CPUs.
+const WITH_EFFECT: [&str; 9] = [
+    STOP_SIGNALS,
+    FS_QUOTAS,
+    LOG_STREAMS,
+    PROVIDER_TOKENS,
+    NO_QUOTA,
+    MEMORY_QOS,
+    QOS_RESERVED,
+    GRACEFUL_SHUTDOWN,
+    SHUTDOWN_BY_PRIORITY,
+];
+
 /// The gates without those that have an effect.
 pub(super) fn without_effect(gates: &Value) -> Value {
     let mut gates = gates.clone();
     if let Value::Object(gates) = &mut gates {
-        gates.remove(STOP_SIGNALS);
-        gates.remove(LOG_STREAMS);
-        gates.remove(PROVIDER_TOKENS);
-        gates.remove(NO_QUOTA);
-        gates.remove(MEMORY_QOS);
-        gates.remove(QOS_RESERVED);
-        for name in CPU_OPTIONS {
-            gates.remove(name);
+        for name in WITH_EFFECT.iter().chain(&CPU_OPTIONS) {
+            gates.remove(*name);
         }
-        gates.remove(GRACEFUL_SHUTDOWN);
-        gates.remove(SHUTDOWN_BY_PRIORITY);
     }
     gates
 }
@@ -374,112 +388,4 @@ pub(super) fn mistakes(gates: &Map<String, Value>) -> Vec<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn stop_signals_are_off_unless_a_gate_turns_them_on() {
-        for (gates, on) in [
-            (json!({}), false),
-            (json!({"AllBeta": true}), false),
-            (json!({"AllAlpha": true}), true),
-            (json!({"AllAlpha": true, "ContainerStopSignals": false}), false),
-            (json!({"ContainerStopSignals": true}), true),
-        ] {
-            assert_eq!(stop_signals(gates.as_object().expect("an object")), on, "{gates}");
-        }
-    }
-
-    #[test]
-    fn memory_is_kept_if_a_gate_says_so() {
-        let off = Memory::default();
-        for (gates, expected) in [
-            (json!({}), off),
-            (json!({"AllBeta": true}), off),
-            (json!({"MemoryQoS": true}), Memory { qos: true, ..off }),
-            (
-                json!({"QOSReserved": true}),
-                Memory {
-                    qos_reserved: true,
-                    ..off
-                },
-            ),
-            (
-                json!({"AllAlpha": true, "QOSReserved": false}),
-                Memory { qos: true, ..off },
-            ),
-        ] {
-            assert_eq!(memory(gates.as_object().expect("an object")), expected, "{gates}");
-        }
-    }
-
-    #[test]
-    fn options_of_cpus_come_by_stage() {
-        let read = |gates: Value| {
-            let of = pinning(gates.as_object().expect("an object"));
-            (of.options.alpha, of.options.beta, of.no_quota)
-        };
-        assert_eq!(read(json!({})), (false, true, true));
-        assert_eq!(read(json!({"AllAlpha": true, "AllBeta": false})), (true, false, true));
-        let own = json!({"AllAlpha": true, "CPUManagerPolicyAlphaOptions": false, "CPUManagerPolicyBetaOptions": false,
-            "DisableCPUQuotaWithExclusiveCPUs": false});
-        assert_eq!(read(own.clone()), (false, false, false));
-        assert_eq!(without_effect(&own), json!({"AllAlpha": true}));
-    }
-
-    #[test]
-    fn graceful_shutdown_is_on_unless_a_gate_turns_it_off() {
-        for (gates, on, by_priority) in [
-            (json!({}), true, true),
-            (json!({"AllBeta": false}), false, false),
-            (json!({"GracefulNodeShutdown": false}), false, true),
-            (json!({"AllBeta": false, "GracefulNodeShutdown": true}), true, false),
-            (json!({"GracefulNodeShutdownBasedOnPodPriority": false}), true, false),
-        ] {
-            let tree = gates.as_object().expect("an object");
-            assert_eq!(
-                (graceful_shutdown(tree), shutdown_by_priority(tree)),
-                (on, by_priority),
-                "{gates}"
-            );
-        }
-    }
-
-    #[test]
-    fn tokens_for_plugins_are_on_unless_a_gate_turns_them_off() {
-        for (gates, on) in [
-            (json!({}), true),
-            (json!({"AllBeta": false}), false),
-            (
-                json!({"AllBeta": false, "KubeletServiceAccountTokenForCredentialProviders": true}),
-                true,
-            ),
-            (
-                json!({"KubeletServiceAccountTokenForCredentialProviders": false}),
-                false,
-            ),
-        ] {
-            assert_eq!(provider_tokens(gates.as_object().expect("an object")), on, "{gates}");
-        }
-    }
-
-    #[test]
-    fn unknown_and_locked_gates_are_refused() {
-        let judge = |gates: Value| mistakes(gates.as_object().expect("an object"));
-        assert!(judge(json!({"GracefulNodeShutdown": false, "AllAlpha": true, "NodeSwap": true})).is_empty());
-        assert_eq!(
-            judge(json!({"NodeSwap": false, "NoSuchGate": true})),
-            [
-                "featureGates: unrecognized feature gate: NoSuchGate",
-                "featureGates: cannot set feature gate NodeSwap to false, feature is locked to true",
-            ]
-        );
-    }
-
-    #[test]
-    fn the_names_are_sorted_and_none_is_there_twice() {
-        assert!(KNOWN.windows(2).all(|pair| pair[0] < pair[1]));
-        assert!(LOCKED_ON.iter().all(|name| KNOWN.binary_search(name).is_err()));
-    }
-}
+mod tests;

@@ -1,120 +1,124 @@
-//! What earlier counts told of pods' files, for those of which a count does not come to its end. Pure. Never counts anything.
+//! What earlier counts told of pods' files, for those of which a count does not come to its end, and whose turn it is to be counted for long.
+//! Pure. Never counts anything.
 
 use super::rank::PodUse;
 use crate::host::usage::TreeUsage;
 use crate::id::PodUid;
+use client::ordered::Arrange;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 /// How often in a row a count does not come to its end though it had its time until that is the pod's doing and not the disk's.
 const MISSES_MAX: u32 = 3;
+/// A count that had so much time might have come to its end: with less, many are being counted, and the disk is slow for all.
+pub(super) const COUNT_FAIR: Duration = Duration::from_secs(3);
+/// For how long each pod's files are counted at first: with less than that nothing more is learnt.
+pub(super) const GLANCE: Duration = Duration::from_millis(200);
+
+/// How much time a pod's files were counted for in a pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Time {
+    /// None: its turn did not come.
+    None,
+    /// Less than a count may need.
+    Moment,
+    /// Enough, or it hung.
+    Fair,
+}
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
-    /// What its files were when they were last counted to the end.
+    /// What its files were when they were last counted to the end, or more that was found since.
     counted: TreeUsage,
     /// Counts since then that had their time.
     misses: u32,
+    /// Since which pass it waits for its time; nothing if it was counted to the end, or nobody looked yet.
+    waits: Option<u64>,
 }
 
 /// What is known of pods that may have to go.
 #[derive(Debug, Default)]
-pub(super) struct Earlier(BTreeMap<PodUid, Known>);
+pub(super) struct Earlier {
+    /// How many passes there were.
+    passes: u64,
+    known: BTreeMap<PodUid, Known>,
+}
+
+/// How long the next of `waiting` pods is counted: a like part of what is left of the pass for as many of them as can have their time.
+/// Nothing if none waits, or there is too little to learn more in.
+pub(super) fn share(left: Duration, waiting: usize) -> Option<Duration> {
+    let fair = u32::try_from(left.as_millis() / COUNT_FAIR.as_millis()).unwrap_or(u32::MAX);
+    let served = u32::try_from(waiting).unwrap_or(u32::MAX).min(fair.max(1));
+    left.checked_div(served).filter(|share| *share > GLANCE)
+}
 
 impl Earlier {
-    /// Takes the counts of one pass, each with whether it had its time, and adds to each what is known from before; forgets all other pods.
+    /// In which order these are counted for a moment, as places among them: those whose last count did not come to its end come last, so
+    /// that they keep nobody from being counted.
+    pub(super) fn glances(&self, uids: &[PodUid]) -> Vec<usize> {
+        let mut places: Vec<usize> = (0..uids.len()).collect();
+        places.arrange_by_key(|place| uids.get(*place).and_then(|uid| self.known.get(uid)?.waits));
+        places
+    }
+
+    /// In which order those at these places among `uids` are given time. Of whom most is known is to be known soon, else whoever waits
+    /// longest; last are those that cannot be counted anyway.
+    pub(super) fn turns(&self, uids: &[PodUid], mut places: Vec<usize>) -> Vec<usize> {
+        places.arrange_by_key(|place| {
+            let known = uids.get(*place).and_then(|uid| self.known.get(uid)).copied();
+            let Known { misses, waits, .. } = known.unwrap_or_default();
+            (
+                misses >= MISSES_MAX,
+                Reverse(misses.min(MISSES_MAX)),
+                waits.unwrap_or(u64::MAX),
+            )
+        });
+        places
+    }
+
+    /// Takes the counts of one pass, each with the time it had, and adds to each what is known from before; forgets all other pods.
     /// Where no count at all came to its end, the disk stands still: that is nobody's doing.
-    pub(super) fn complete_all(&mut self, counts: Vec<(PodUid, PodUse, bool)>) -> Vec<PodUse> {
+    pub(super) fn complete_all(&mut self, counts: Vec<(PodUid, PodUse, Time)>) -> Vec<PodUse> {
         let uids: BTreeSet<&PodUid> = counts.iter().map(|(uid, ..)| uid).collect();
-        self.0.retain(|uid, _| uids.contains(uid));
+        self.known.retain(|uid, _| uids.contains(uid));
+        self.passes = self.passes.saturating_add(1);
         let some_ended = counts.iter().any(|(_, used, _)| !used.files().incomplete);
-        let completed = counts.into_iter().map(|(uid, mut used, had_time)| {
-            self.complete(&uid, &mut used, had_time && some_ended);
+        let completed = counts.into_iter().map(|(uid, mut used, time)| {
+            self.complete(&uid, &mut used, time, some_ended);
             used
         });
         completed.collect()
     }
 
-    /// Takes what a count told, and adds what is known from before where it did not come to its end; `had_time` says whether it could
-    /// have. One that is again and again given its time, when others of the same disk are done, is as one that can never be counted: else
-    /// it would be a way to stay while everybody else goes.
-    fn complete(&mut self, uid: &PodUid, used: &mut PodUse, had_time: bool) {
+    /// Takes what a count told, and adds what is known from before where it did not come to its end, as it could have with its time, if any
+    /// could. One that is again and again given its time, when others of the same disk are done, is as one that can never be
+    /// counted: else it would be a way to stay while everybody else goes.
+    fn complete(&mut self, uid: &PodUid, used: &mut PodUse, time: Time, some_ended: bool) {
         let files = used.files();
-        let known = self.0.entry(uid.clone()).or_default();
+        let known = self.known.entry(uid.clone()).or_default();
         if !files.incomplete {
             *known = Known {
                 counted: files,
                 misses: 0,
+                waits: None,
             };
             return;
         }
-        known.misses = known.misses.saturating_add(u32::from(had_time));
         used.before = known.counted;
+        if time == Time::Moment {
+            known.waits = known.waits.or(Some(self.passes));
+        }
+        if time == Time::Fair {
+            known.waits = Some(self.passes);
+            known.misses = known.misses.saturating_add(u32::from(some_ended));
+            // What was found in its own time counts until it is given time again.
+            known.counted.bytes = known.counted.bytes.max(files.bytes);
+            known.counted.inodes = known.counted.inodes.max(files.inodes);
+        }
         used.volumes.uncountable |= known.misses >= MISSES_MAX;
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn used(bytes: u64, incomplete: bool) -> PodUse {
-        PodUse {
-            volumes: TreeUsage {
-                bytes,
-                incomplete,
-                ..TreeUsage::default()
-            },
-            ..PodUse::default()
-        }
-    }
-
-    #[test]
-    fn what_was_counted_last_holds_until_the_next_count_ends_and_who_never_ends_is_uncountable() {
-        let mut earlier = Earlier::default();
-        let uid = PodUid::from("p");
-        // What each count told, whether it had its time, and then: what was known before, and whether it is given up.
-        for (bytes, incomplete, had_time, before, uncountable) in [
-            (1, true, true, 0, false),
-            (900, false, true, 0, false),
-            (2, true, true, 900, false),
-            (3, true, true, 900, false),
-            // The disk kept it from its end: that is nobody's doing.
-            (0, true, false, 900, false),
-            (0, true, false, 900, false),
-            (4, true, true, 900, true),
-            (0, true, false, 900, true),
-            (800, false, false, 0, false),
-            (4, true, true, 800, false),
-        ] {
-            let mut count = used(bytes, incomplete);
-            earlier.complete(&uid, &mut count, had_time);
-            assert_eq!(
-                (count.before.bytes, count.volumes.uncountable),
-                (before, uncountable),
-                "{bytes}"
-            );
-        }
-        assert!(earlier.complete_all(Vec::new()).is_empty());
-        assert!(earlier.0.is_empty());
-    }
-
-    #[test]
-    fn a_disk_that_stands_still_makes_nobody_uncountable() {
-        let mut earlier = Earlier::default();
-        let mut uncountable = |others_end: bool| {
-            let counts = vec![
-                (PodUid::from("p"), used(1, true), true),
-                (PodUid::from("q"), used(1, !others_end), true),
-            ];
-            let uses = earlier.complete_all(counts);
-            uses.iter().map(|used| used.volumes.uncountable).collect::<Vec<_>>()
-        };
-        for _ in 0..2 * MISSES_MAX {
-            assert_eq!(uncountable(false), [false, false]);
-        }
-        for _ in 1..MISSES_MAX {
-            assert_eq!(uncountable(true), [false, false]);
-        }
-        assert_eq!(uncountable(true), [true, false], "another one's count ends");
-    }
-}
+mod tests;

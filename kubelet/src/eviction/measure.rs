@@ -4,13 +4,14 @@
 
 use super::decide::Used;
 use super::threshold::Disks;
-use crate::host::usage::{self, TreeUsage};
+use crate::host::usage::TreeUsage;
 use crate::host::{FileWork, WorkError};
 use crate::id::PodUid;
 use crate::parts::Parts;
 use crate::pod::spec;
 use crate::pod_object;
 use crate::runtime::ContainerUsage;
+use crate::volume::Projects;
 use client::ordered::CollectOrdered;
 use k8s_openapi::api::core::v1::{Pod, Volume};
 use proto::cri as pb;
@@ -38,6 +39,7 @@ pub(super) struct Paths {
     pub(super) volumes: Vec<(String, PathBuf)>,
     pub(super) logs: Vec<(String, PathBuf)>,
     pub(super) files: Vec<PathBuf>,
+    projects: Projects,
 }
 
 /// Counts files.
@@ -106,6 +108,7 @@ impl Measurer {
                 .into_iter()
                 .filter(|(name, _)| measured.contains(&name.as_str()))
                 .collect(),
+            projects: self.parts.volumes.projects().clone(),
             ..Paths::default()
         };
         if own {
@@ -142,10 +145,10 @@ impl Measurer {
     }
 }
 
-/// Counts one pod's files. What cannot even be opened is nothing, and makes the count incomplete.
+/// Counts one pod's files, as far as the file system did not. What cannot even be opened is nothing, and makes the count incomplete.
 fn count(paths: Paths, given_up: &AtomicBool) -> Used {
     let tree = |path: &Path| {
-        usage::tree(path, given_up).unwrap_or(TreeUsage {
+        paths.projects.count(path, given_up).unwrap_or(TreeUsage {
             incomplete: true,
             ..TreeUsage::default()
         })

@@ -2,7 +2,7 @@
 //! containers, the runtime.
 
 use super::decide::is_on_disk;
-use super::earlier::Earlier;
+use super::earlier::{self, COUNT_FAIR, Earlier, GLANCE, Time};
 use super::measure::{Measurer, Places};
 use super::pressure::{self, Reading, Remembered, Signals};
 use super::rank::{self, ContainerUse, PodUse};
@@ -25,11 +25,9 @@ use tokio::time::Instant;
 const STATS_DEADLINE: Duration = Duration::from_secs(1);
 /// How long it may take to tell what they wrote into their layers: it looks at disks that are full and busy, and there is more time.
 const LAYERS_DEADLINE: Duration = Duration::from_secs(10);
-/// For how long each pod's files are counted at first, and all pods' together.
-const GLANCE: Duration = Duration::from_millis(200);
+/// For how long all pods' files together are counted for a moment each, and in all.
+const GLANCES_DEADLINE: Duration = Duration::from_secs(10);
 const COUNTS_DEADLINE: Duration = Duration::from_secs(30);
-/// A count that had so much time might have come to its end: with less, many are being counted, and the disk is slow for all.
-const COUNT_FAIR: Duration = Duration::from_secs(3);
 /// How long the file systems may take to tell what is left of them: what memory lacks is looked at after them.
 pub(super) const DISKS_DEADLINE: Duration = Duration::from_secs(2);
 /// How often it is asked where images are until that is known.
@@ -255,47 +253,49 @@ impl Sight {
         }
     }
 
-    /// Counts files: everybody's for a moment at first, so that nobody with many keeps others from being counted; then each of those who
-    /// had more gets a like part of the time that is left. Who is not counted to the end has more than is told, and at least what was last
-    /// counted.
+    /// Counts files: everybody's for a moment at first, so that nobody with many keeps others from being counted; then those of who had
+    /// more, as many as can have their fair time, the others at a later pass. Who is not counted to the end has more than is told, and at
+    /// least what was last counted.
     async fn files(&mut self, pods: &[Arc<PodSnapshot>]) -> Vec<PodUse> {
-        let until = Instant::now() + COUNTS_DEADLINE;
-        let mut uses = Vec::with_capacity(pods.len());
+        let begun = Instant::now();
+        let uids: Vec<PodUid> = pods.iter().map(|snapshot| pod_object::uid(&snapshot.pod)).collect();
+        let mut uses: Vec<(PodUse, Time)> = pods.iter().map(|_| (uncounted(), Time::None)).collect();
         let mut left = Vec::new();
-        for (place, snapshot) in pods.iter().enumerate() {
-            let begins = Instant::now() < until;
-            let counted = match begins {
-                true => self.count(snapshot, GLANCE).await,
-                false => None,
+        for place in self.earlier.glances(&uids) {
+            let (Some(snapshot), Some((used, time))) = (pods.get(place), uses.get_mut(place)) else {
+                continue;
             };
-            // What hangs would hang again.
-            if counted.as_ref().is_some_and(|used| used.files().incomplete) {
+            if begun.elapsed() >= GLANCES_DEADLINE {
                 left.push(place);
+                continue;
             }
-            let hangs = begins && counted.is_none();
-            uses.push((counted.unwrap_or_else(uncounted), hangs));
+            match self.count(snapshot, GLANCE).await {
+                Some(counted) => {
+                    (*used, *time) = (counted, Time::Moment);
+                    left.extend(used.files().incomplete.then_some(place));
+                }
+                // What hangs would hang again.
+                None => *time = Time::Fair,
+            }
         }
-        while let Some(place) = left.pop() {
-            let rest = until.saturating_duration_since(Instant::now());
-            let share = rest / u32::try_from(left.len() + 1).unwrap_or(u32::MAX);
-            if share <= GLANCE {
-                break;
-            }
-            if let (Some(snapshot), Some((used, had_time))) = (pods.get(place), uses.get_mut(place)) {
-                *had_time = share >= COUNT_FAIR;
+        let mut turns = self.earlier.turns(&uids, left).into_iter();
+        while let Some(share) = earlier::share(COUNTS_DEADLINE.saturating_sub(begun.elapsed()), turns.len()) {
+            let Some(place) = turns.next() else { break };
+            if let (Some(snapshot), Some((used, time))) = (pods.get(place), uses.get_mut(place)) {
+                *time = if share >= COUNT_FAIR { Time::Fair } else { Time::Moment };
                 if let Some(counted) = self.count(snapshot, share).await {
                     *used = counted;
                 }
             }
         }
-        self.with_earlier(pods, uses)
+        let counts = uids.into_iter().zip(uses);
+        let counts = counts.map(|(uid, (used, time))| (uid, used, time));
+        self.with_earlier(counts.collect())
     }
 
-    /// Adds what is known from earlier counts to each, with whether it had its time.
-    fn with_earlier(&mut self, pods: &[Arc<PodSnapshot>], uses: Vec<(PodUse, bool)>) -> Vec<PodUse> {
-        let uids = pods.iter().map(|snapshot| pod_object::uid(&snapshot.pod));
-        let counts = uids.zip(uses).map(|(uid, (used, had_time))| (uid, used, had_time));
-        let uses = self.earlier.complete_all(counts.collect());
+    /// Adds what is known from earlier counts to each, which has the time it had.
+    fn with_earlier(&mut self, counts: Vec<(PodUid, PodUse, Time)>) -> Vec<PodUse> {
+        let uses = self.earlier.complete_all(counts);
         let (some, never) = (
             uses.iter().filter(|used| used.files().incomplete).count(),
             uses.iter().filter(|used| used.files().uncountable).count(),

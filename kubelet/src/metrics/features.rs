@@ -50,7 +50,6 @@ const NOT_DONE: &[(&str, &str)] = &[
     ("ImageVolumeWithDigest", "ALPHA"),
     ("KubeletInUserNamespace", "ALPHA"),
     ("KubeletSeparateDiskGC", "BETA"),
-    ("LocalStorageCapacityIsolationFSQuotaMonitoring", "BETA"),
     ("MutableCSINodeAllocatableCount", ""),
     ("PodAndContainerStatsFromCRI", "ALPHA"),
     ("PodCertificateRequest", "BETA"),
@@ -69,6 +68,8 @@ const NOT_DONE: &[(&str, &str)] = &[
 pub struct Gates {
     /// `DisableCPUQuotaWithExclusiveCPUs`.
     pub no_quota: bool,
+    /// `LocalStorageCapacityIsolationFSQuotaMonitoring`.
+    pub fs_quotas: bool,
     /// `MemoryQoS`.
     pub memory_qos: bool,
     /// `QOSReserved`.
@@ -100,6 +101,11 @@ pub fn features(gates: Gates) -> String {
             "BETA",
             gates.provider_tokens,
         ),
+        (
+            "LocalStorageCapacityIsolationFSQuotaMonitoring",
+            "BETA",
+            gates.fs_quotas,
+        ),
         ("MemoryQoS", "ALPHA", gates.memory_qos),
         ("QOSReserved", "ALPHA", gates.qos_reserved),
     ];
@@ -121,6 +127,7 @@ mod tests {
     fn a_gate_is_told_once_and_those_that_can_be_turned_as_they_are() {
         let text = features(Gates {
             no_quota: true,
+            fs_quotas: true,
             memory_qos: true,
             qos_reserved: false,
             stop_signals: true,
@@ -135,6 +142,7 @@ mod tests {
             r#"kubernetes_feature_enabled{name="GracefulNodeShutdown",stage="BETA"} 1"#,
             r#"kubernetes_feature_enabled{name="GracefulNodeShutdownBasedOnPodPriority",stage="BETA"} 0"#,
             r#"kubernetes_feature_enabled{name="NodeSwap",stage=""} 1"#,
+            r#"kubernetes_feature_enabled{name="LocalStorageCapacityIsolationFSQuotaMonitoring",stage="BETA"} 1"#,
             r#"kubernetes_feature_enabled{name="MemoryQoS",stage="ALPHA"} 1"#,
             r#"kubernetes_feature_enabled{name="QOSReserved",stage="ALPHA"} 0"#,
         ] {

@@ -1,16 +1,17 @@
 //! What pods have on disk: counted when somebody asks, remembered for a minute.
 //!
-//! Nothing is counted while nobody asks. A pod's files are counted for a moment at most, several pods at a time, and whoever asks waits
+//! Nothing is counted while nobody asks. What the file system counts itself ([`Projects`]) is only read. A pod's files are counted for a moment at most, several pods at a time, and whoever asks waits
 //! a bounded time for all: what hangs or has too much is absent, holds up nobody else, and is not begun again for a while.
 
 use crate::host::machine::{self, Disk};
-use crate::host::usage::{self, TreeUsage};
+use crate::host::usage::TreeUsage;
 use crate::host::{FileWork, WorkError};
 use crate::id::PodUid;
 use crate::parts::Parts;
 use crate::pod::spec;
 use crate::pod::view::PodSnapshot;
 use crate::pod_object;
+use crate::volume::Projects;
 use client::ordered::{Arrange, CollectOrdered};
 use futures::StreamExt;
 use jiff::Timestamp;
@@ -159,6 +160,7 @@ struct Paths {
     volumes: Vec<(String, PathBuf, bool)>,
     logs: Vec<(String, PathBuf)>,
     own: Vec<PathBuf>,
+    projects: Projects,
 }
 
 impl Paths {
@@ -177,12 +179,13 @@ impl Paths {
                 .map(|(_, c)| (c.name.clone(), logs.join(&c.name)))
                 .collect(),
             own: vec![own.join("etc-hosts"), own.join("containers")],
+            projects: parts.volumes.projects().clone(),
         }
     }
 
     fn count(self, at: Timestamp, given_up: &AtomicBool) -> PodFiles {
         let tree = |path: &Path| {
-            usage::tree(path, given_up).unwrap_or(TreeUsage {
+            self.projects.count(path, given_up).unwrap_or(TreeUsage {
                 incomplete: true,
                 ..TreeUsage::default()
             })

@@ -25,6 +25,7 @@ use proto::cri as pb;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -193,7 +194,11 @@ impl Sampler {
             socket: self.socket.clone(),
             misc: self.misc.clone(),
         };
-        let looked = self.work.run("look", move || job.run(at)).await;
+        // Whoever asked may be gone: nobody else waits for just this look.
+        let looked = self
+            .work
+            .run_for("look", DEADLINE, move |given_up| job.run(at, given_up))
+            .await;
         let mut look = looked.unwrap_or_else(|error| {
             tracing::warn!(%error, "what pods use cannot be read");
             nothing(at, depth)
@@ -316,7 +321,8 @@ struct Job {
 }
 
 impl Job {
-    fn run(self, at: Timestamp) -> Look {
+    /// Looks at everything; at nothing more, which is no look, once it is given up.
+    fn run(self, at: Timestamp, given_up: &AtomicBool) -> Look {
         let node = node::read(&self.roots);
         let mut look = Look {
             node,
@@ -342,11 +348,12 @@ impl Job {
                 .collect();
         }
         look.system = self.system(&mut reader);
-        look.pods = self
-            .pods
-            .iter()
-            .map(|snapshot| self.pod(&mut reader, snapshot))
-            .collect();
+        for snapshot in &self.pods {
+            if given_up.load(Ordering::Relaxed) {
+                return nothing(at, self.depth);
+            }
+            look.pods.push(self.pod(&mut reader, snapshot));
+        }
         look
     }
 

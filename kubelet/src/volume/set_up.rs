@@ -6,6 +6,7 @@ use super::{HostVolume, Inner, Ready, ReleaseError, VolumeError, atomic_writer, 
 use crate::host::tree;
 use crate::id::PodUid;
 use crate::metrics::VolumeOperation;
+use crate::pod_object::own_users;
 use client::ordered::CollectOrdered;
 use k8s_openapi::api::core::v1::Pod;
 use std::collections::BTreeSet;
@@ -57,6 +58,7 @@ impl Inner {
         if let Some(path) = left.into_iter().next() {
             return Err(ReleaseError::StillMounted { path });
         }
+        self.settings.projects.take_back(dir);
         tree::remove(dir).map_err(|why| ReleaseError::Remove {
             path: dir.to_owned(),
             why,
@@ -100,6 +102,10 @@ impl Inner {
                     if empty.medium == plan::Medium::Disk {
                         // Whoever made it may have died before its mode was right.
                         public(&path).map_err(|why| set_up(&plan.name, why))?;
+                        if own_users(pod) {
+                            let pods = self.settings.root_dir.join("pods");
+                            self.settings.projects.assign(&pods, &path);
+                        }
                     }
                     if let Some(gid) = fs_group(pod) {
                         tree::give_to_group(&path, gid, false).map_err(|why| set_up(&plan.name, why))?;

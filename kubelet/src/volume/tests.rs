@@ -48,6 +48,7 @@ where
             count: 2 * 65_536,
             ..IdPool::default()
         },
+        projects: Projects::default(),
         metrics: crate::metrics::Metrics::new("n").volumes,
     };
     let objects = Arc::new(Objects::new(client, clock.clone(), 0));

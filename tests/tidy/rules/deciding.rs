@@ -84,6 +84,7 @@ pub(super) const DECIDING: [&str; 104] = [
     "kubelet/src/stats/rate",
     "kubelet/src/stats/v1",
     "kubelet/src/stats/v2",
+    "kubelet/src/volume/projects/lists",
     "kubelet/src/server/cadvisor/family",
     "kubelet/src/server/summary/block",
     "controlplane/src/patch",

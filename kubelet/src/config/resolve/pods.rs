@@ -130,6 +130,7 @@ pub(super) fn pods(reader: &mut Reader, written: &KubeletConfiguration, flags: &
         allowed_unsafe_sysctls: unsafe_sysctls(reader, written),
         single_process_oom_kill: written.single_process_oom_kill,
         ids_per_pod: ids_per_pod(reader, written),
+        fs_quotas: written.fs_quotas,
     }
 }
 

@@ -215,3 +215,26 @@ fn a_runtime_that_takes_no_connections_holds_up_nobody() {
     std::thread::spawn(move || told.send(listener(&path)));
     assert_eq!(answer.recv_timeout(Duration::from_secs(60)), Ok(None));
 }
+
+#[tokio::test]
+async fn a_look_nobody_waits_for_ends_before_the_next_pod() {
+    let dir = tempfile::tempdir().expect("temp dir");
+    machine(dir.path());
+    let parts = parts(dir.path());
+    publish(&parts);
+    let looked = |given_up: bool| {
+        let job = Job {
+            depth: Depth::Load,
+            began: Timestamp::UNIX_EPOCH,
+            pods: parts.pods.list(),
+            trees: parts.stats.trees.clone(),
+            naming: parts.stats.naming.clone(),
+            roots: parts.stats.roots.clone(),
+            socket: None,
+            misc: None,
+        };
+        let look = job.run(Timestamp::UNIX_EPOCH, &AtomicBool::new(given_up));
+        (look.pods.len(), look.failed)
+    };
+    assert_eq!((looked(false), looked(true)), ((1, false), (0, true)));
+}
