@@ -30,7 +30,6 @@ use crate::host::FileWork;
 use crate::metrics::DraMetrics;
 use crate::plugin::Handler;
 use board::HealthBoard;
-use client::Clock;
 use drivers::Drivers;
 use k8s_openapi::api::core::v1::{Container, Pod, PodStatus};
 use prepare::Turns;
@@ -113,8 +112,6 @@ pub struct Given {
     pub client: Option<kube::Client>,
     /// The node's name.
     pub node: String,
-    /// Wall time.
-    pub clock: Arc<dyn Clock>,
     /// What is counted.
     pub metrics: DraMetrics,
 }
@@ -161,7 +158,7 @@ impl Dra {
                 (Claims::default(), Some(Useless { path, why }))
             }
         };
-        let board = HealthBoard::new(given.clock);
+        let board = HealthBoard::new();
         let any = watch::Sender::new(!claims.0.is_empty());
         let held = Held {
             claims,
