@@ -136,7 +136,10 @@ pub fn missing<'a>(
     elsewhere(node, view, others.clone(), pod, &wanted)?;
     let short = shortages(node, others, &wanted);
     let missing = short.into_iter().map(|short| Missing {
-        amount: short.requested - (short.capacity - short.used),
+        // More may be used than there is, and as much asked for as there are numbers.
+        amount: short
+            .requested
+            .saturating_sub(short.capacity.saturating_sub(short.used)),
         resource: short.resource,
     });
     Ok(missing.collect())
@@ -327,6 +330,15 @@ mod tests {
         assert_eq!(first.reason, "OutOfcpu", "what else is wrong is told first");
         let room = missing(&node(), &going_down, [].iter(), &large).map(|missing| missing.len());
         assert_eq!(room.map_err(|refused| refused.reason), Err("NodeShutdown".to_owned()));
+    }
+
+    #[test]
+    fn what_is_missing_has_no_more_than_there_are_numbers() {
+        let held = [Holding::of(&asking("2", None)), Holding::of(&asking("1", None))];
+        let all = asking("9223372036854775807", None);
+        let missing = missing(&node(), &NodeView::default(), held.iter(), &all).expect("resources alone");
+        let cpu = missing.iter().find(|missing| missing.resource == "cpu").expect("short");
+        assert_eq!(cpu.amount, i64::MAX);
     }
 
     #[test]
