@@ -151,7 +151,7 @@ impl Devices {
     /// has anything then, as upstream.
     pub fn open(directory: PathBuf, metrics: DeviceMetrics) -> Self {
         let path = directory.join(checkpoint::FILE);
-        let read = match std::fs::read(&path) {
+        let read = match crate::host::kept::read(&path) {
             Ok(bytes) => checkpoint::read(&bytes).map(Some).map_err(|why| why.to_string()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error.to_string()),

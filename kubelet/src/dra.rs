@@ -146,7 +146,7 @@ impl Dra {
     /// Takes over what an earlier kubelet left in a directory. That it is of no use is kept for [`Dra::useless`].
     pub fn open(directory: &Path, given: Given) -> Self {
         let path = directory.join(FILE);
-        let read = match std::fs::read(&path) {
+        let read = match crate::host::kept::read(&path) {
             Ok(bytes) => checkpoint::read(&bytes).map_err(|why| why.to_string()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Claims::default()),
             Err(error) => Err(error.to_string()),
