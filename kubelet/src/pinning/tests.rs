@@ -265,6 +265,7 @@ fn one_numa_node_or_none() {
     }
     let text = all.text(&crate::pod::view::PodView::default());
     for line in [
+        "kubelet_container_aligned_compute_resources_count{scope=\"container\",boundary=\"numa_node\"} 2",
         "kubelet_container_aligned_compute_resources_count{scope=\"pod\",boundary=\"numa_node\"} 2",
         "kubelet_container_aligned_compute_resources_failure_count{scope=\"container\",boundary=\"numa_node\"} 1",
         "kubelet_topology_manager_admission_requests_total 6",
