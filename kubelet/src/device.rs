@@ -151,13 +151,15 @@ impl Devices {
     /// has anything then, as upstream.
     pub fn open(directory: PathBuf, metrics: DeviceMetrics) -> Self {
         let path = directory.join(checkpoint::FILE);
-        let read = match std::fs::read(&path) {
+        let read = match crate::host::kept::read(&path) {
             Ok(bytes) => checkpoint::read(&bytes).map(Some).map_err(|why| why.to_string()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error.to_string()),
         };
-        let mut entries = std::fs::read_dir(&directory).into_iter().flatten();
-        let is_new = entries.next().is_none();
+        let is_new = match std::fs::read_dir(&directory) {
+            Ok(mut entries) => entries.next().is_none(),
+            Err(error) => error.kind() == io::ErrorKind::NotFound,
+        };
         let state = read.map(Option::unwrap_or_default).unwrap_or_else(|why| {
             let path = path.display();
             tracing::error!(%path, why, "Continue after failing to read checkpoint file. Device allocation info may NOT be up-to-date");
@@ -199,10 +201,14 @@ impl Devices {
     /// What the node's status says of devices. Resources whose plugins went long ago are forgotten with this.
     pub fn capacity(&self) -> Capacity {
         let mut held = self.0.held();
-        if held.state.expire(self.0.began.elapsed()) {
-            held.changed += 1;
+        let news = held.state.expire(self.0.began.elapsed());
+        held.changed += u64::from(news);
+        let capacity = held.state.capacity();
+        drop(held);
+        if news {
+            self.0.tell();
         }
-        held.state.capacity()
+        capacity
     }
 
     /// Begins a trial of giving a pod what it asks for, on a machine with these NUMA nodes.
@@ -343,15 +349,17 @@ pub(crate) fn may_have(pod: &Pod) -> bool {
     })
 }
 
-/// How well the devices are that a container has: what is no longer listed counts as well, as upstream.
+/// How well the devices are that a container has: what is no longer listed counts as well, as upstream, and nobody knows of those whose
+/// plugin went for good, as the API has it (upstream's goes on to tell what that said last).
 fn health(state: &State, pod: &str, container: &str) -> Vec<ResourceStatus> {
     let listed: BTreeMap<&str, &BTreeMap<String, Device>> = state.devices().collect_ordered();
     let of = state.pods().of(pod, container).map(|(resource, given)| {
+        let devices = listed.get(resource);
         let told = given.ids().into_iter().map(|id| {
-            let device = listed.get(resource).and_then(|devices| devices.get(&id));
-            let health = match device.is_none_or(|device| device.healthy) {
-                true => device_health::HEALTHY,
-                false => device_health::UNHEALTHY,
+            let health = match devices.map(|devices| devices.get(&id).is_none_or(|device| device.healthy)) {
+                None => device_health::UNKNOWN,
+                Some(true) => device_health::HEALTHY,
+                Some(false) => device_health::UNHEALTHY,
             };
             ResourceHealth {
                 resource_id: id,

@@ -30,7 +30,6 @@ use crate::host::FileWork;
 use crate::metrics::DraMetrics;
 use crate::plugin::Handler;
 use board::HealthBoard;
-use client::Clock;
 use drivers::Drivers;
 use k8s_openapi::api::core::v1::{Container, Pod, PodStatus};
 use prepare::Turns;
@@ -113,8 +112,6 @@ pub struct Given {
     pub client: Option<kube::Client>,
     /// The node's name.
     pub node: String,
-    /// Wall time.
-    pub clock: Arc<dyn Clock>,
     /// What is counted.
     pub metrics: DraMetrics,
 }
@@ -149,7 +146,7 @@ impl Dra {
     /// Takes over what an earlier kubelet left in a directory. That it is of no use is kept for [`Dra::useless`].
     pub fn open(directory: &Path, given: Given) -> Self {
         let path = directory.join(FILE);
-        let read = match std::fs::read(&path) {
+        let read = match crate::host::kept::read(&path) {
             Ok(bytes) => checkpoint::read(&bytes).map_err(|why| why.to_string()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Claims::default()),
             Err(error) => Err(error.to_string()),
@@ -161,7 +158,7 @@ impl Dra {
                 (Claims::default(), Some(Useless { path, why }))
             }
         };
-        let board = HealthBoard::new(given.clock);
+        let board = HealthBoard::new();
         let any = watch::Sender::new(!claims.0.is_empty());
         let held = Held {
             claims,

@@ -6,6 +6,7 @@ pub mod addresses;
 pub mod beneath;
 pub mod directory;
 pub mod file_work;
+pub(crate) mod kept;
 pub mod load;
 pub mod machine;
 pub mod mount;

@@ -271,7 +271,6 @@ impl Parts {
         let of_claims = dra::Given {
             client: client.clone(),
             node: context.node_name.clone(),
-            clock: clock.clone(),
             metrics: metrics.dra.clone(),
         };
         let dra = Arc::new(Dra::open(&context.root_dir, of_claims));

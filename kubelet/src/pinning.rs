@@ -153,9 +153,7 @@ impl Pinning {
         let inner = self.0.as_deref();
         let drafts = inner.map(|inner| inner.drafts(&mut inner.held(), pod, metrics));
         let placed = self.place_as(drafts, pod, others, metrics);
-        if self.0.is_some() {
-            metrics.admitted(began.elapsed());
-        }
+        metrics.admitted(began.elapsed());
         placed
     }
 
@@ -245,6 +243,7 @@ impl Pinning {
     /// Tells how much is given, and how much is left.
     pub fn count(&self, metrics: &PinningMetrics) {
         if let Some(inner) = &self.0 {
+            metrics.expect(inner.cpu.is_some(), inner.topology.policy != hint::Policy::None);
             inner.count(&inner.held(), metrics);
         }
     }

@@ -13,7 +13,7 @@ pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use client::{Connections, channel};
+pub(crate) use client::{Connections, channel, dial};
 pub use registry::Registry;
 
 use std::path::PathBuf;

@@ -314,6 +314,8 @@ pub mod device_health {
     pub const HEALTHY: &str = "Healthy";
     /// It does not.
     pub const UNHEALTHY: &str = "Unhealthy";
+    /// Nobody says.
+    pub const UNKNOWN: &str = "Unknown";
 }
 
 /// Types and reasons of the node's conditions.

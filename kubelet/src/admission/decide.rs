@@ -7,6 +7,7 @@ use crate::pod_object;
 use crate::reason::admission;
 use client::ordered::{Arrange, CollectOrdered};
 use k8s_openapi::api::core::v1::Pod;
+use proto::api::names::is_extended_resource;
 use proto::api::quantity::{Format, Quantity};
 use proto::api::resources::{ResourceList, pod_requests};
 use std::collections::BTreeSet;
@@ -16,7 +17,8 @@ use std::collections::BTreeSet;
 pub struct Node {
     /// Its name.
     pub name: String,
-    /// Allocatable amounts by resource, `pods` among them. An extended resource that is not listed is not judged.
+    /// Allocatable amounts by resource, `pods` among them. An extended resource is judged by what the node's object has of it
+    /// ([`NodeView::extended`]); one that is listed nowhere is not judged.
     pub allocatable: ResourceList,
     /// Which sysctls its pods may set.
     pub sysctls: sysctl::Rules,
@@ -62,10 +64,16 @@ impl Holding {
                 (number > 0).then_some((address, protocol, number))
             })
             .collect_ordered();
-        Self {
-            requests: pod_requests(spec),
-            ports,
+        let mut requests = pod_requests(spec);
+        // What a claim stands for (KEP-5004) is nothing the node counts.
+        let claimed = pod
+            .status
+            .as_ref()
+            .and_then(|status| status.extended_resource_claim_status.as_ref());
+        for mapped in claimed.iter().flat_map(|claimed| &claimed.request_mappings) {
+            requests.remove(&mapped.resource_name);
         }
+        Self { requests, ports }
     }
 
     fn collides(&self, other: &Self) -> bool {
@@ -89,7 +97,7 @@ pub fn decide<'a>(
     judge_first(node, view, pod)?;
     placement::judge_os(pod)?;
     placement::judge_groups(view, pod)?;
-    enough(node, others.clone(), &wanted)?;
+    enough((node, view), others.clone(), &wanted)?;
     elsewhere(node, view, others, pod, &wanted)
 }
 
@@ -134,9 +142,12 @@ pub fn missing<'a>(
 ) -> Result<Vec<Missing>, Rejection> {
     let wanted = Holding::of(pod);
     elsewhere(node, view, others.clone(), pod, &wanted)?;
-    let short = shortages(node, others, &wanted);
+    let short = shortages((node, view), others, &wanted);
     let missing = short.into_iter().map(|short| Missing {
-        amount: short.requested - (short.capacity - short.used),
+        // More may be used than there is, and as much asked for as there are numbers.
+        amount: short
+            .requested
+            .saturating_sub(short.capacity.saturating_sub(short.used)),
         resource: short.resource,
     });
     Ok(missing.collect())
@@ -152,7 +163,7 @@ struct Shortage {
 
 /// Refuses what there is not enough of.
 fn enough<'a>(
-    node: &Node,
+    node: (&Node, &NodeView),
     others: impl Iterator<Item = &'a Holding> + Clone,
     wanted: &Holding,
 ) -> Result<(), Rejection> {
@@ -163,7 +174,11 @@ fn enough<'a>(
 }
 
 /// Everything of which there is not enough, the gravest first.
-fn shortages<'a>(node: &Node, others: impl Iterator<Item = &'a Holding> + Clone, wanted: &Holding) -> Vec<Shortage> {
+fn shortages<'a>(
+    (node, view): (&Node, &NodeView),
+    others: impl Iterator<Item = &'a Holding> + Clone,
+    wanted: &Holding,
+) -> Vec<Shortage> {
     let mut short = Vec::new();
     let count = i64::try_from(others.clone().count()).unwrap_or(i64::MAX);
     if let Some(slots) = node.allocatable.get("pods") {
@@ -180,7 +195,7 @@ fn shortages<'a>(node: &Node, others: impl Iterator<Item = &'a Holding> + Clone,
     let mut requests: Vec<_> = wanted.requests.iter().filter(|(_, amount)| !amount.is_zero()).collect();
     requests.arrange_by_key(|(name, _)| rank(name));
     for (name, requested) in requests {
-        let capacity = match node.allocatable.get(name) {
+        let capacity = match node.allocatable.get(name).or_else(|| view.extended.get(name)) {
             Some(capacity) => capacity,
             None if is_judged_anyway(name) => &Quantity::ZERO,
             None => continue,
@@ -205,6 +220,16 @@ fn shortages<'a>(node: &Node, others: impl Iterator<Item = &'a Holding> + Clone,
 fn rank(name: &str) -> usize {
     let first = ["cpu", "memory", "ephemeral-storage"];
     first.iter().position(|known| *known == name).unwrap_or(first.len())
+}
+
+/// Whether a pod is refused by what the node's object says, which somebody may just have changed.
+pub fn is_by_object(refused: &Rejection) -> bool {
+    let by_place = [admission::NODE_AFFINITY, admission::TAINT_TOLERATION].contains(&refused.reason.as_str());
+    by_place
+        || refused
+            .reason
+            .strip_prefix(admission::OUT_OF)
+            .is_some_and(is_extended_resource)
 }
 
 /// Whether a resource the node does not list is one it has nothing of. Extended resources may be somebody else's to give, and names nobody
@@ -327,6 +352,57 @@ mod tests {
         assert_eq!(first.reason, "OutOfcpu", "what else is wrong is told first");
         let room = missing(&node(), &going_down, [].iter(), &large).map(|missing| missing.len());
         assert_eq!(room.map_err(|refused| refused.reason), Err("NodeShutdown".to_owned()));
+    }
+
+    #[test]
+    fn what_somebody_says_the_node_has_is_given_once() {
+        let dongles = |count: i64| NodeView {
+            extended: [(
+                "example.com/dongle".to_owned(),
+                Quantity::from_units(count, Format::DecimalSi),
+            )]
+            .into(),
+            ..NodeView::default()
+        };
+        let wanting = |count: &str| {
+            let mut pod = asking("0", None);
+            let resources = pod.spec.as_mut().expect("spec").containers[0].resources.as_mut();
+            let requests = resources.expect("resources").requests.get_or_insert_default();
+            requests.insert("example.com/dongle".to_owned(), Text(count.into()));
+            pod
+        };
+        let held = [Holding::of(&wanting("2"))];
+        let judge = |view: &NodeView, pod: &Pod| decide(&node(), view, held.iter(), pod);
+        assert_eq!(judge(&dongles(3), &wanting("1")), Ok(()));
+        let refused = judge(&dongles(3), &wanting("2")).expect_err("too many");
+        let message = "Node didn't have enough resource: example.com/dongle, requested: 2, used: 2, capacity: 3";
+        assert_eq!(
+            (refused.reason.as_str(), refused.message.as_str()),
+            ("OutOfexample.com/dongle", message)
+        );
+        assert!(is_by_object(&refused), "somebody may just have said otherwise");
+        assert!(!is_by_object(&too_little("cpu", 1, 1, 1)));
+        assert_eq!(
+            judge(&NodeView::default(), &wanting("9")),
+            Ok(()),
+            "nobody says how many there are"
+        );
+        let short = missing(&node(), &dongles(3), held.iter(), &wanting("2")).expect("resources alone");
+        assert_eq!((short[0].resource.as_str(), short[0].amount), ("example.com/dongle", 1));
+        let mut claimed = wanting("2");
+        let mapping = serde_json::json!({"extendedResourceClaimStatus": {"resourceClaimName": "c", "requestMappings": [
+            {"containerName": "c", "requestName": "r", "resourceName": "example.com/dongle"}]}});
+        claimed.status = Some(serde_json::from_value(mapping).expect("a status"));
+        assert_eq!(judge(&dongles(3), &claimed), Ok(()), "a claim has it");
+    }
+
+    #[test]
+    fn what_is_missing_has_no_more_than_there_are_numbers() {
+        let held = [Holding::of(&asking("2", None)), Holding::of(&asking("1", None))];
+        let all = asking("9223372036854775807", None);
+        let missing = missing(&node(), &NodeView::default(), held.iter(), &all).expect("resources alone");
+        let cpu = missing.iter().find(|missing| missing.resource == "cpu").expect("short");
+        assert_eq!(cpu.amount, i64::MAX);
     }
 
     #[test]

@@ -7,8 +7,12 @@ use crate::eviction::threshold::Condition;
 use crate::pod::spec;
 use crate::pod_object;
 use crate::reason::admission;
+use client::ordered::CollectOrdered;
 use k8s_openapi::api::core::v1::{Node, Pod, Taint};
+use proto::api::names::is_extended_resource;
 use proto::api::qos::{QosClass, qos_class};
+use proto::api::quantity::Quantity;
+use proto::api::resources::ResourceList;
 use proto::api::{affinity, taint};
 use std::collections::BTreeMap;
 
@@ -22,6 +26,9 @@ pub struct NodeView {
     pub labels: BTreeMap<String, String>,
     /// Its taints.
     pub taints: Vec<Taint>,
+    /// What it has to give of extended resources, as somebody wrote it: what device plugins give is judged by who keeps that, and not among
+    /// it where pods are judged.
+    pub extended: ResourceList,
     /// Whether its runtime obeys `supplementalGroupsPolicy`: that is known of the runtime, not of the object.
     pub groups_policy: bool,
     /// What it runs short of: that is known of the machine.
@@ -38,9 +45,17 @@ impl NodeView {
     /// What an object says.
     pub fn of(node: &Node) -> Self {
         let taints = node.spec.as_ref().and_then(|spec| spec.taints.clone());
+        let told = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
+        let extended = told
+            .into_iter()
+            .flatten()
+            .filter(|(name, _)| is_extended_resource(name));
         Self {
             labels: node.metadata.labels.clone().unwrap_or_default(),
             taints: taints.unwrap_or_default(),
+            extended: extended
+                .map(|(name, amount)| (name.clone(), Quantity::of(amount)))
+                .collect_ordered(),
             groups_policy: false,
             pressure: Conditions::new(),
             shutting_down: false,
@@ -195,9 +210,11 @@ mod tests {
     #[test]
     fn labels_and_taints_are_the_nodes() {
         let node: Node = serde_json::from_value(json!({"metadata": {"labels": {"disk": "ssd"}}, "spec": {"taints": [
-            {"key": "soft", "effect": "NoSchedule"}, {"key": "hard", "effect": "NoExecute"}]}}))
+            {"key": "soft", "effect": "NoSchedule"}, {"key": "hard", "effect": "NoExecute"}]},
+            "status": {"allocatable": {"cpu": "4", "hugepages-2Mi": "0", "example.com/dongle": "3"}}}))
         .expect("a node");
         let view = NodeView::of(&node);
+        assert!(view.extended.keys().eq(["example.com/dongle"]), "{:?}", view.extended);
         let select = |value: &str| pod(json!({}), json!({"nodeSelector": {"disk": value}}));
         assert_eq!(reason(judge_affinity("n", &view, &select("ssd"))), "");
         assert_eq!(reason(judge_affinity("n", &view, &select("hdd"))), "NodeAffinity");

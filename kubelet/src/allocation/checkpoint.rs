@@ -77,7 +77,7 @@ pub struct Checkpoint {
 impl Checkpoint {
     /// Reads the file, once, at the start; one that is not there is empty.
     pub fn open(path: PathBuf) -> Self {
-        let entries = match fs::read(&path) {
+        let entries = match crate::host::kept::read(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => BTreeMap::new(),
             Err(error) => put_aside(&path, &error.to_string()),
             Ok(bytes) => read(&bytes).unwrap_or_else(|why| put_aside(&path, why)),

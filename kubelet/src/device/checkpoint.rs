@@ -10,6 +10,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use client::ordered::CollectOrdered;
 use prost::Message;
+use proto::api::names::is_extended_resource;
 use proto::device_plugin::ContainerAllocateResponse;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -147,7 +148,8 @@ impl Data {
     }
 }
 
-/// What a file tells: who has what, and which resources there were. An entry whose answer cannot be read is left out, as upstream's.
+/// What a file tells: who has what, and which resources there were. An entry whose answer cannot be read is left out, as upstream's, and so
+/// is a resource that no plugin can have: the node would have none of what it names.
 ///
 /// # Errors
 /// It is damaged.
@@ -179,8 +181,11 @@ pub fn read(bytes: &[u8]) -> std::result::Result<State, CheckpointError> {
         };
         pods.insert(&entry.pod, &entry.container, &entry.resource, given);
     }
-    let registered = file.data.registered.unwrap_or_default();
-    Ok(State::restored(registered.into_keys(), pods))
+    let registered = file.data.registered.unwrap_or_default().into_keys();
+    Ok(State::restored(
+        registered.filter(|name| is_extended_resource(name)),
+        pods,
+    ))
 }
 
 /// What the next kubelet is told.

@@ -17,12 +17,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::UnixStream;
 use tonic::metadata::MetadataMap;
 use tonic::transport::{Endpoint, Uri};
 use tonic::{Status, Streaming};
 
-/// How long dialling may take, as upstream's.
+/// How long the other end of a connection may take to greet, as upstream's.
 const DIAL_DEADLINE: Duration = Duration::from_secs(10);
 /// How long a plugin may take to say what it wants to be asked, and what it prefers.
 const QUESTION_DEADLINE: Duration = Duration::from_secs(10);
@@ -82,14 +81,10 @@ pub(super) struct Plugin {
 }
 
 impl Plugin {
-    /// Dials a plugin's socket.
+    /// Dials a plugin's socket, which may be there a moment before anybody listens.
     pub(super) async fn dial(socket: &Path) -> Result<Self, CallError> {
-        let failed = |why: String| CallError::Dial(format!("{}: {why}", socket.display()));
-        let dialled = tokio::time::timeout(DIAL_DEADLINE, UnixStream::connect(socket)).await;
-        let stream = match dialled {
-            Ok(stream) => stream.map_err(|error| failed(error.to_string()))?,
-            Err(_) => return Err(failed("context deadline exceeded".to_owned())),
-        };
+        let failed = |error: io::Error| CallError::Dial(format!("{}: {error}", socket.display()));
+        let stream = crate::plugin::dial(socket).await.map_err(failed)?;
         let endpoint = Arc::from(socket);
         Ok(Self {
             endpoint,

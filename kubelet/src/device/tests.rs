@@ -233,6 +233,36 @@ async fn health_is_told_of_what_containers_have() {
     assert_eq!(by_node, Some([(0, one("b")), (1, one("a"))].into()));
 }
 
+#[tokio::test(start_paused = true)]
+async fn nobody_knows_of_devices_whose_plugin_went_for_good() {
+    let directory = tempfile::tempdir().expect("temp dir");
+    let devices = open(&directory);
+    let plugin = Sample::new(well(&["a"]));
+    plugin.register(&devices, R).await;
+    give(&devices, &pod("u", 0, 1)).await.expect("given");
+    let told = |devices: &Devices| {
+        let of = devices.health("u", "c").remove(0).resources.unwrap_or_default();
+        of[0].health.clone().unwrap_or_default()
+    };
+    plugin.dies();
+    until(&devices, |devices| told(devices) == "Unhealthy").await;
+    tokio::time::advance(state::GRACE + Duration::from_secs(1)).await;
+    let news = devices.news();
+    assert_eq!(devices.capacity().capacity[R], 0);
+    assert_eq!(told(&devices), "Unknown", "it is not well again");
+    assert!(news.has_changed().expect("open"), "who tells of it hears so");
+}
+
+#[test]
+fn a_directory_that_cannot_be_read_is_not_new() {
+    let directory = tempfile::tempdir().expect("temp dir");
+    let of = |path: PathBuf| Devices::open(path, Metrics::new("n").devices).is_new();
+    assert!(of(directory.path().join("none")) && of(directory.path().to_owned()));
+    let file = directory.path().join("file");
+    std::fs::write(&file, "").expect("writes");
+    assert!(!of(file));
+}
+
 #[tokio::test]
 async fn a_damaged_file_gives_nobody_anything_and_is_replaced() {
     let directory = tempfile::tempdir().expect("temp dir");

@@ -1,10 +1,11 @@
 //! What is known of devices' health, for all who ask, and when it changes.
 
 use super::health::{Health, Report, State};
-use client::Clock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 /// Owns it. Clones share it.
 #[derive(Clone)]
@@ -13,15 +14,19 @@ pub(super) struct HealthBoard(Arc<Inner>);
 struct Inner {
     held: Mutex<Health>,
     changes: watch::Sender<u64>,
-    clock: Arc<dyn Clock>,
+    /// What times count from.
+    began: Instant,
+    /// Whether it was told once that a driver has too many devices.
+    told_cut: AtomicBool,
 }
 
 impl HealthBoard {
-    pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
+    pub(super) fn new() -> Self {
         Self(Arc::new(Inner {
             held: Mutex::default(),
             changes: watch::Sender::default(),
-            clock,
+            began: Instant::now(),
+            told_cut: AtomicBool::new(false),
         }))
     }
 
@@ -41,12 +46,18 @@ impl HealthBoard {
     }
 
     pub(super) fn take(&self, driver: &str, reports: Vec<Report>) {
-        let news = self.held().take(driver, reports, self.0.clock.now());
-        self.changed(news);
+        let taken = self.held().take(driver, reports, self.0.began.elapsed());
+        self.changed(taken.news);
+        if taken.cut && !self.0.told_cut.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                driver,
+                "a DRA driver tells the health of more devices than are kept: others' is Unknown"
+            );
+        }
     }
 
     pub(super) fn expire(&self, driver: &str) {
-        let news = self.held().expire(driver, self.0.clock.now());
+        let news = self.held().expire(driver, self.0.began.elapsed());
         self.changed(news);
     }
 
@@ -58,8 +69,7 @@ impl HealthBoard {
     /// How long it takes until something a driver told holds no longer.
     pub(super) fn until_expiry(&self, driver: &str) -> Option<Duration> {
         let at = self.held().next_expiry(driver)?;
-        let left = at.duration_since(self.0.clock.now());
-        Some(Duration::try_from(left).unwrap_or_default())
+        Some(at.saturating_sub(self.0.began.elapsed()))
     }
 
     /// How well a device is, and what its driver says about it.
@@ -67,5 +77,32 @@ impl HealthBoard {
         let held = self.held();
         let (state, message) = held.of(driver, pool, device);
         (state, message.map(ToOwned::to_owned))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_told_holds_for_its_time_whoever_sets_the_clock() {
+        let board = HealthBoard::new();
+        let report = Report {
+            pool: "p".into(),
+            device: "a".into(),
+            state: State::Healthy,
+            message: String::new(),
+            holds_seconds: 0,
+        };
+        board.take("d", vec![report]);
+        assert_eq!(board.until_expiry("d"), Some(Duration::from_secs(30)));
+        tokio::time::advance(Duration::from_secs(20)).await;
+        assert_eq!(board.until_expiry("d"), Some(Duration::from_secs(10)));
+        board.expire("d");
+        assert_eq!(board.of("d", "p", "a").0, State::Healthy);
+        tokio::time::advance(Duration::from_secs(10)).await;
+        board.expire("d");
+        assert_eq!(board.of("d", "p", "a").0, State::Unknown);
+        assert_eq!(board.until_expiry("d"), None);
     }
 }

@@ -309,8 +309,7 @@ mod tests {
             versions: Vec::new(),
         };
         let driver = Driver::new(&plugin, Service::V1, crate::metrics::Metrics::new("n").dra.clone());
-        let start = jiff::Timestamp::UNIX_EPOCH;
-        let board = HealthBoard::new(std::sync::Arc::new(client::TokioClock::starting_at(start)));
+        let board = HealthBoard::new();
         let (sender, stream) = futures::channel::mpsc::unbounded();
         let send = |message: &str| sender.unbounded_send(told(message).expect("a report")).expect("read");
         let heard = || board.of("driver", "p", "d").1.unwrap_or_default();

@@ -1,13 +1,14 @@
-//! How well devices are, as their drivers tell (KEP-4680). What a driver does not repeat in time is not known any more. Pure.
+//! How well devices are, as their drivers tell (KEP-4680). What a driver does not repeat in time is not known any more. Pure: times are
+//! the owner's, since it began; the machine's clock, which somebody may set, makes nothing older or newer.
 
 use crate::reason::device_health;
-use jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// How long a report holds unless it says so itself (kubelet contract §8).
-const HOLDS: SignedDuration = SignedDuration::from_secs(30);
-/// The longest it may hold.
-const HOLDS_MAX: SignedDuration = SignedDuration::from_hours(24 * 365);
+const HOLDS: Duration = Duration::from_secs(30);
+/// The longest it may hold: a year.
+const HOLDS_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 /// The most devices of one driver.
 const DEVICES_MAX: usize = 4096;
 /// What is kept of a message, bytes, and of a name.
@@ -31,7 +32,7 @@ impl State {
         match self {
             Self::Healthy => device_health::HEALTHY,
             Self::Unhealthy => device_health::UNHEALTHY,
-            Self::Unknown => "Unknown",
+            Self::Unknown => device_health::UNKNOWN,
         }
     }
 }
@@ -51,41 +52,51 @@ pub(super) struct Report {
 struct Known {
     state: State,
     message: String,
-    until: Timestamp,
+    until: Duration,
 }
 
 /// What is known of all devices, by driver, pool and name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Health(BTreeMap<String, BTreeMap<(String, String), Known>>);
 
+/// What became of reports.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Taken {
+    /// Whether anything is different from before.
+    pub(super) news: bool,
+    /// Whether some were left out, because there are too many devices.
+    pub(super) cut: bool,
+}
+
 impl Health {
-    /// Takes what a driver tells; tells whether anything is different from before.
-    pub(super) fn take(&mut self, driver: &str, reports: Vec<Report>, now: Timestamp) -> bool {
+    /// Takes what a driver tells.
+    pub(super) fn take(&mut self, driver: &str, reports: Vec<Report>, now: Duration) -> Taken {
         let known = self.0.entry(driver.to_owned()).or_default();
-        let mut news = false;
+        let mut taken = Taken::default();
         for report in reports {
-            let holds = match report.holds_seconds {
-                seconds if seconds > 0 => SignedDuration::from_secs(seconds).min(HOLDS_MAX),
+            let holds = match u64::try_from(report.holds_seconds) {
+                Ok(seconds) if seconds > 0 => Duration::from_secs(seconds).min(HOLDS_MAX),
                 _ => HOLDS,
             };
             let place = (shortened(report.pool), shortened(report.device));
             if known.len() >= DEVICES_MAX && !known.contains_key(&place) {
+                taken.cut = true;
                 continue;
             }
             let told = Known {
                 state: report.state,
                 message: shortened(report.message),
-                until: now.saturating_add(holds).unwrap_or(Timestamp::MAX),
+                until: now.saturating_add(holds),
             };
             let before = known.get(&place);
-            news |= before.is_none_or(|known| (known.state, &known.message) != (told.state, &told.message));
+            taken.news |= before.is_none_or(|known| (known.state, &known.message) != (told.state, &told.message));
             known.insert(place, told);
         }
-        news
+        taken
     }
 
     /// Forgets what holds no longer; tells whether there was any.
-    pub(super) fn expire(&mut self, driver: &str, now: Timestamp) -> bool {
+    pub(super) fn expire(&mut self, driver: &str, now: Duration) -> bool {
         let Some(known) = self.0.get_mut(driver) else {
             return false;
         };
@@ -95,7 +106,7 @@ impl Health {
     }
 
     /// When something of a driver's stops holding next.
-    pub(super) fn next_expiry(&self, driver: &str) -> Option<Timestamp> {
+    pub(super) fn next_expiry(&self, driver: &str) -> Option<Duration> {
         self.0.get(driver)?.values().map(|device| device.until).min()
     }
 
@@ -130,8 +141,8 @@ fn shortened(mut text: String) -> String {
 mod tests {
     use super::*;
 
-    fn at(second: i64) -> Timestamp {
-        Timestamp::from_second(second).expect("a time")
+    fn at(second: u64) -> Duration {
+        Duration::from_secs(second)
     }
 
     fn report(device: &str, state: State, message: &str, holds_seconds: i64) -> Report {
@@ -153,8 +164,9 @@ mod tests {
                 report("b", State::Unhealthy, "hot", 5),
             ]
         };
-        assert!(health.take("d", well(), at(0)));
-        assert!(!health.take("d", well(), at(1)), "the same again");
+        let is_news = |health: &mut Health, reports, now| health.take("d", reports, at(now)).news;
+        assert!(is_news(&mut health, well(), 0));
+        assert!(!is_news(&mut health, well(), 1), "the same again");
         assert_eq!(health.of("d", "p", "b"), (State::Unhealthy, Some("hot")));
         assert_eq!(health.of("d", "p", "c"), (State::Unknown, None));
         assert_eq!(health.of("e", "p", "a"), (State::Unknown, None));
@@ -165,7 +177,7 @@ mod tests {
         assert_eq!(health.of("d", "p", "a"), (State::Healthy, None));
         assert_eq!(health.next_expiry("d"), Some(at(31)));
         // Another message of the same state is news.
-        assert!(health.take("d", vec![report("a", State::Healthy, "warm", -1)], at(7)));
+        assert!(is_news(&mut health, vec![report("a", State::Healthy, "warm", -1)], 7));
         assert_eq!(health.next_expiry("d"), Some(at(37)));
         assert!(health.clear("d"));
         assert!(!health.clear("d"));
@@ -175,10 +187,12 @@ mod tests {
     fn a_driver_that_tells_too_much_is_cut_short() {
         let mut health = Health::default();
         let many = (0..DEVICES_MAX + 10).map(|n| report(&n.to_string(), State::Healthy, "", i64::MAX));
-        assert!(health.take("d", many.collect(), at(0)));
+        let (news, cut) = (true, true);
+        assert_eq!(health.take("d", many.collect(), at(0)), Taken { news, cut });
         assert_eq!(health.0["d"].len(), DEVICES_MAX);
         let long = vec![report("0", State::Unhealthy, &"é".repeat(1000), 1)];
-        assert!(health.take("d", long, at(0)));
+        let cut = false;
+        assert_eq!(health.take("d", long, at(0)), Taken { news, cut });
         let (_, message) = health.of("d", "p", "0");
         let message = message.expect("a message");
         assert!(

@@ -109,7 +109,9 @@ impl Dra {
         self.keep().await
     }
 
-    /// Has the drivers let go of what a pod used, unless others use it still.
+    /// Has the drivers let go of what a pod used, unless others use it still. That this is not on disk yet holds up nobody: what fills the
+    /// disk may be the pod's own, and goes after this. It is written later ([`super::reconcile`]); a kubelet that does not know of it asks
+    /// the drivers once more.
     ///
     /// # Errors
     /// A driver cannot, or is not there: it is to be tried again.
@@ -124,7 +126,7 @@ impl Dra {
     async fn unprepare_all(&self, pod: &str) -> Result<(), DraError> {
         let used = self.held().claims.of_pod(pod);
         if used.is_empty() {
-            return self.keep_if_behind().await;
+            return Ok(());
         }
         let _turns = self.turns.take(used.iter().cloned()).await;
         let mut last: BTreeMap<Name, Prepared> = BTreeMap::new();
@@ -136,7 +138,10 @@ impl Dra {
             }
         });
         let result = self.forget(last).await;
-        self.keep().await.and(result)
+        if let Err(error) = self.keep().await {
+            tracing::warn!(pod, %error, "that claims are let go of is not on disk yet");
+        }
+        result
     }
 
     /// Has claims let go of that were allocated anew since this pod had them prepared: the drivers they had before would keep their devices
@@ -186,12 +191,14 @@ impl Dra {
         answer::unprepared(name, &asked, &answer.claims)
     }
 
-    async fn keep_if_behind(&self) -> Result<(), DraError> {
-        let behind = {
-            let held = self.held();
-            held.written < held.changed
-        };
-        match behind {
+    /// Whether something is not on disk.
+    pub(super) fn is_behind(&self) -> bool {
+        let held = self.held();
+        held.written < held.changed
+    }
+
+    pub(super) async fn keep_if_behind(&self) -> Result<(), DraError> {
+        match self.is_behind() {
             true => self.keep().await,
             false => Ok(()),
         }

@@ -1,4 +1,5 @@
-//! Lets go of claims of pods that nobody looks after any more: those that went while no kubelet ran, above all (kubelet contract §8).
+//! Lets go of claims of pods that nobody looks after any more: those that went while no kubelet ran, above all (kubelet contract §8). Writes
+//! what could not be written when it changed.
 
 use super::Dra;
 use crate::id::PodUid;
@@ -13,12 +14,12 @@ use tokio_util::sync::CancellationToken;
 /// How often that is looked for while pods use claims.
 const EVERY: Duration = Duration::from_secs(60);
 
-/// Runs until shut down. While nobody uses a claim it only waits for the first.
+/// Runs until shut down. While nobody uses a claim, and that is on disk, it only waits for the first.
 pub async fn run(parts: Arc<Parts>, pods: watch::Receiver<Pods>, shutdown: CancellationToken) {
     let mut any = parts.dra.any.subscribe();
     let work = async {
         loop {
-            if any.wait_for(|any| *any).await.is_err() {
+            if !parts.dra.is_behind() && any.wait_for(|any| *any).await.is_err() {
                 return;
             }
             turn(&parts, &pods).await;
@@ -33,6 +34,9 @@ pub async fn run(parts: Arc<Parts>, pods: watch::Receiver<Pods>, shutdown: Cance
 }
 
 async fn turn(parts: &Parts, pods: &watch::Receiver<Pods>) {
+    if let Err(error) = parts.dra.keep_if_behind().await {
+        tracing::warn!(%error, "which claims are prepared is not on disk, trying again");
+    }
     let known = pods.borrow().clone();
     // Before the runtime was ever listed nobody knows what runs.
     if !known.complete || !parts.pleg.has_listed() {

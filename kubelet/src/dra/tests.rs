@@ -3,7 +3,6 @@
 use super::testing::{Manner, SampleDriver};
 use super::{Dra, Given};
 use crate::metrics::Metrics;
-use client::SystemClock;
 use futures::FutureExt;
 use http::Response;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
@@ -61,7 +60,6 @@ impl Node {
         let given = Given {
             client: Some(kube::Client::new(service, "ns")),
             node: "node-a".to_owned(),
-            clock: Arc::new(SystemClock),
             metrics: self.metrics.dra.clone(),
         };
         Arc::new(Dra::open(self.dir.path(), given))
@@ -297,6 +295,33 @@ async fn a_kubelet_that_dies_while_a_driver_works_leaves_word_of_it() {
 }
 
 #[tokio::test]
+async fn a_disk_that_takes_nothing_holds_up_no_pods_end_and_no_driver_is_forgotten() {
+    let node = Node::new();
+    node.store("c", &["a.example"], &["p"]);
+    let dra = node.dra();
+    let driver = SampleDriver::start(node.dir.path(), "a.example");
+    driver.register(&*dra.handler(), V1).await;
+    let p = pod("p", &["c"]);
+    dra.prepare(&p).await.expect("prepared");
+    let beside = node.dir.path().join("dra_manager_state.tmp");
+    std::fs::create_dir(&beside).expect("made");
+    dra.unprepare("p").await.expect("its driver let go");
+    assert_eq!(driver.calls(), ["v1 +c", "v1 -c"]);
+    assert!(dra.is_behind() && node.file().contains("uid-c"));
+    let told = error(&dra, &p).await;
+    assert!(told.starts_with("checkpoint ResourceClaim state: "), "{told}");
+    assert_eq!(driver.calls().len(), 2, "nobody is asked who would not be known");
+    // A kubelet that comes now knows of no end yet, and asks again.
+    let next = node.dra();
+    driver.register(&*next.handler(), V1).await;
+    next.unprepare("p").await.expect("let go");
+    assert_eq!(driver.calls().len(), 3);
+    std::fs::remove_dir(&beside).expect("removed");
+    next.keep_if_behind().await.expect("written");
+    assert!(!next.is_behind() && !node.file().contains("uid-c"), "{}", node.file());
+}
+
+#[tokio::test]
 async fn a_file_of_no_use_is_told_and_left_as_it_is() {
     let node = Node::new();
     std::fs::write(node.dir.path().join("dra_manager_state"), "{").expect("written");
@@ -438,7 +463,6 @@ async fn a_driver_that_is_gone_is_remembered_only_for_its_slices() {
         let given = Given {
             client: client.map(|()| kube::Client::new(tower::service_fn(never), "ns")),
             node: "node-a".to_owned(),
-            clock: Arc::new(SystemClock),
             metrics: node.metrics.dra.clone(),
         };
         let dra = Dra::open(node.dir.path(), given);

@@ -79,7 +79,7 @@ impl PinningMetrics {
             admissions: counter(
                 r,
                 "kubelet_topology_manager_admission_requests",
-                "Containers or pods whose resources were to be aligned",
+                "Pods that were to be given what is theirs alone",
             ),
             admission_errors: counter(
                 r,
@@ -100,6 +100,20 @@ impl PinningMetrics {
         Self::register(&mut Registry::default())
     }
 
+    /// Tells what may be counted while it is nothing: of cores and caches where CPUs are given, of NUMA nodes where anything is aligned.
+    pub fn expect(&self, cpus: bool, nodes: bool) {
+        let none = |counters: &Counters, of| drop(counters.get_or_create(&of));
+        if cpus {
+            none(&self.aligned, of("container", "physical_cpu"));
+            none(&self.not_aligned, of("container", "physical_cpu"));
+            none(&self.aligned, of("container", "uncore_cache"));
+        }
+        for scope in ["container", "pod"].into_iter().filter(|_| nodes) {
+            none(&self.aligned, of(scope, "numa_node"));
+            none(&self.not_aligned, of(scope, "numa_node"));
+        }
+    }
+
     /// Counts a container that asked for CPUs, and whether it got them; with `whole_cores` they are then aligned with cores.
     pub fn pinned(&self, worked: bool, whole_cores: bool) {
         self.requests.inc();
@@ -109,6 +123,11 @@ impl PinningMetrics {
         if whole_cores {
             self.align(worked, of("container", "physical_cpu"));
         }
+    }
+
+    /// Counts a container that was given CPUs which all have one cache.
+    pub fn in_one_cache(&self) {
+        self.align(true, of("container", "uncore_cache"));
     }
 
     /// Counts a container that asked for memory, and whether it got it.
@@ -124,18 +143,14 @@ impl PinningMetrics {
         self.align(worked, of(if by_pod { "pod" } else { "container" }, "numa_node"));
     }
 
-    /// Counts what is to be aligned.
-    pub fn aligning(&self) {
-        self.admissions.inc();
-    }
-
     /// Counts what could not be.
     pub fn misaligned(&self) {
         self.admission_errors.inc();
     }
 
-    /// Counts how long giving a pod what is its own took.
+    /// Counts a pod that was to be given what is its own, and how long that took.
     pub fn admitted(&self, took: Duration) {
+        self.admissions.inc();
         self.durations.observe(took.as_secs_f64() * 1e3);
     }
 

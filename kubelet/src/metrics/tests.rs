@@ -108,7 +108,7 @@ fn busy(metrics: &Metrics) {
     pinning.shared_pool(3);
     pinning.exclusive(1, [(0, 1)].into_iter());
     pinning.admitted(second);
-    pinning.aligning();
+    pinning.expect(true, true);
     pinning.misaligned();
     metrics.devices.registered("example.com/device");
     let socket = || std::iter::once(std::path::Path::new("/run/d.sock"));

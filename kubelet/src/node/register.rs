@@ -71,6 +71,7 @@ impl Registration {
             looked: 0,
             labels: self.labels.clone(),
             taints: self.taints.clone(),
+            extended: BTreeMap::new(),
             groups_policy: false,
             pressure: Conditions::new(),
             shutting_down: false,

@@ -31,7 +31,7 @@ impl Record {
     /// # Errors
     /// It cannot be read or understood.
     pub(super) fn read(path: &Path) -> io::Result<Self> {
-        match fs::read(path) {
+        match crate::host::kept::read(path) {
             Ok(bytes) => Ok(serde_json::from_slice(&bytes)?),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
             Err(error) => Err(error),

@@ -43,6 +43,8 @@ pub(super) fn give_all(
     metrics: &PinningMetrics,
 ) -> Result<(), Rejection> {
     let aligns = rules.policy != Policy::None;
+    // What is on one node is counted once it is given.
+    let one_node = rules.policy == Policy::SingleNumaNode;
     let align = |givers: &[&mut dyn Giver], wanted| align((rules, nodes), givers, wanted, metrics);
     let of_pod = match aligns && rules.by_pod {
         true => Some(align(givers, Wanted::Pod(asked))?),
@@ -62,6 +64,12 @@ pub(super) fn give_all(
                 return Err(refused);
             }
         }
+        if one_node && !rules.by_pod {
+            metrics.on_one_node(false, true);
+        }
+    }
+    if one_node && rules.by_pod {
+        metrics.on_one_node(true, true);
     }
     Ok(())
 }
@@ -73,7 +81,6 @@ fn align(
     wanted: Wanted<'_>,
     metrics: &PinningMetrics,
 ) -> Result<Hint, Rejection> {
-    metrics.aligning();
     let mut wishes = Vec::new();
     for giver in givers {
         let own = giver.wishes(wanted);
@@ -83,11 +90,11 @@ fn align(
         wishes.extend(own);
     }
     let (near, admitted) = merge(rules.policy, nodes, wishes);
-    if rules.policy == Policy::SingleNumaNode {
-        metrics.on_one_node(rules.by_pod, admitted);
-    }
     if admitted {
         return Ok(near);
+    }
+    if rules.policy == Policy::SingleNumaNode {
+        metrics.on_one_node(rules.by_pod, false);
     }
     metrics.misaligned();
     Err(Rejection {

@@ -277,25 +277,28 @@ pub struct Draft<'a> {
 }
 
 impl Draft<'_> {
-    /// Gives a container what it asks for, if possible of these NUMA nodes. What it has, it keeps.
+    /// Gives a container what it asks for, if possible of these NUMA nodes. What it has, it keeps. Tells whether it was given CPUs that all
+    /// have one last-level cache.
     ///
     /// # Errors
     /// Why it gets nothing.
-    pub fn give(&mut self, asking: &Asking, near: Option<NumaMask>) -> Result<(), Refusal> {
+    pub fn give(&mut self, asking: &Asking, near: Option<NumaMask>) -> Result<bool, Refusal> {
         if asking.cpus == 0 {
-            return Ok(());
+            return Ok(false);
         }
-        let cpus = match self.given.get(&asking.container) {
-            Some(cpus) => cpus.clone(),
-            None => self.choose(asking.cpus, near)?,
+        let (cpus, is_new) = match self.given.get(&asking.container) {
+            Some(cpus) => (cpus.clone(), false),
+            None => (self.choose(asking.cpus, near)?, true),
         };
         self.shared = self.shared.difference(&cpus);
         self.reusable = match asking.kind {
             Kind::Init => self.reusable.union(&cpus),
             _ => self.reusable.difference(&cpus),
         };
+        let mut caches = self.policy.topology.caches.iter();
+        let in_one_cache = is_new && caches.any(|cache| cpus.is_within(&cache.cpus));
         self.given.insert(asking.container.clone(), cpus);
-        Ok(())
+        Ok(in_one_cache)
     }
 
     fn choose(&self, wanted: usize, near: Option<NumaMask>) -> Result<CpuSet, Refusal> {
@@ -431,15 +434,16 @@ impl Draft<'_> {
 
 /// How many CPUs a pod's containers have to themselves at a time.
 fn at_a_time(asked: &[Asking]) -> usize {
-    let (mut sidecars, mut inits, mut regulars) = (0, 0, 0);
+    // A pod may ask for more than there are numbers.
+    let (mut sidecars, mut inits, mut regulars) = (0_usize, 0_usize, 0_usize);
     for asking in asked {
         match asking.kind {
-            Kind::Sidecar => sidecars += asking.cpus,
-            Kind::Init => inits = inits.max(sidecars + asking.cpus),
-            _ => regulars += asking.cpus,
+            Kind::Sidecar => sidecars = sidecars.saturating_add(asking.cpus),
+            Kind::Init => inits = inits.max(sidecars.saturating_add(asking.cpus)),
+            _ => regulars = regulars.saturating_add(asking.cpus),
         }
     }
-    inits.max(regulars + sidecars)
+    inits.max(regulars.saturating_add(sidecars))
 }
 
 impl Assignments {

@@ -30,7 +30,10 @@ impl Giver for Cpus<'_> {
         }
         let given = self.draft.give(asking, near.numas);
         self.metrics.pinned(given.is_ok(), self.whole_cores);
-        given.map_err(|refusal| match refusal.is_alignment() {
+        if given == Ok(true) {
+            self.metrics.in_one_cache();
+        }
+        given.map(drop).map_err(|refusal| match refusal.is_alignment() {
             true => Rejection {
                 reason: admission::SMT_ALIGNMENT_ERROR.to_owned(),
                 message: refusal.to_string(),

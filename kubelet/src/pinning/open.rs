@@ -231,7 +231,7 @@ impl StateFile<'_> {
         fresh: impl FnOnce() -> Vec<u8>,
     ) -> Result<T, OpenError> {
         let (of, path) = (self.of, self.path.to_owned());
-        let bytes = match std::fs::read(self.path) {
+        let bytes = match crate::host::kept::read(self.path) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let text = fresh();

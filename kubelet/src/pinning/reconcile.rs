@@ -15,8 +15,8 @@ use tokio_util::sync::CancellationToken;
 
 /// Runs until shut down.
 pub async fn run(parts: Arc<Parts>, shutdown: CancellationToken) {
-    let Some(every) = parts.pinning.every() else { return };
     parts.pinning.count(&parts.metrics.pinning);
+    let Some(every) = parts.pinning.every() else { return };
     loop {
         tokio::select! {
             biased;

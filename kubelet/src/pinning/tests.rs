@@ -165,7 +165,10 @@ fn reasons_are_upstreams_and_what_is_given_is_counted() {
         "kubelet_cpu_manager_allocation_per_numa{numa_node=\"0\"} 4",
         "kubelet_container_aligned_compute_resources_count{scope=\"container\",boundary=\"physical_cpu\"} 1",
         "kubelet_container_aligned_compute_resources_failure_count{scope=\"container\",boundary=\"physical_cpu\"} 1",
+        // The machine has one cache of level 3.
+        "kubelet_container_aligned_compute_resources_count{scope=\"container\",boundary=\"uncore_cache\"} 1",
         "kubelet_topology_manager_admission_duration_ms_count 2",
+        "kubelet_topology_manager_admission_requests_total 2",
     ] {
         assert!(text.lines().any(|found| found == line), "{line}: {text}");
     }
@@ -179,6 +182,55 @@ fn reasons_are_upstreams_and_what_is_given_is_counted() {
         why.message,
         "Allocate failed due to not enough cpus available to satisfy request: requested=8, available=7, which is unexpected"
     );
+}
+
+#[test]
+fn what_may_be_counted_is_told_before_it_happens_and_pods_are_counted_where_nothing_is_given() {
+    let dir = tempfile::tempdir().expect("temp dir");
+    let all = Metrics::new("n");
+    let text = || all.text(&crate::pod::view::PodView::default());
+    let lines = |what: &str| text().lines().filter(|line| line.contains(what)).count();
+    let nothing = opened(&dir.path().join("none"), &Rules::default()).expect("opens");
+    nothing.count(&all.pinning);
+    nothing
+        .place(&guaranteed("a", "2"), &mut [], &all.pinning)
+        .expect("nothing is given");
+    assert_eq!(lines("_aligned_compute_resources_"), 0, "{}", text());
+    assert_eq!(lines("kubelet_topology_manager_admission_requests_total 1"), 1);
+    let given = opened(&dir.path().join("cpus"), &rules()).expect("opens");
+    given.count(&all.pinning);
+    assert_eq!(lines("boundary=\"physical_cpu\"} 0"), 2, "{}", text());
+    assert_eq!(lines("boundary=\"uncore_cache\"} 0"), 1);
+    assert_eq!(lines("numa_node\"} 0"), 0);
+    let rules = Rules {
+        topology: TopologyRules {
+            policy: Policy::BestEffort,
+            ..TopologyRules::default()
+        },
+        ..Rules::default()
+    };
+    let aligned = opened(&dir.path().join("near"), &rules).expect("opens");
+    aligned.count(&all.pinning);
+    assert_eq!(lines("boundary=\"numa_node\"} 0"), 4, "{}", text());
+}
+
+#[test]
+fn caches_are_told_apart() {
+    let dir = tempfile::tempdir().expect("temp dir");
+    let all = Metrics::new("n");
+    let shape = topology::testing::CACHES;
+    let mut rules = rules();
+    rules.cpu.as_mut().expect("static").options.prefer_caches = true;
+    let pinning = Pinning::open(dir.path(), &rules, KEPT, || Ok(shape.topology())).expect("opens");
+    for (uid, cpu, counted) in [("a", "4", 1), ("b", "6", 1), ("c", "1", 2), ("c", "1", 2)] {
+        let share = pinning
+            .place(&guaranteed(uid, cpu), &mut [], &all.pinning)
+            .expect("room");
+        pinning.commit(&PodUid::from(uid), share, &all.pinning);
+        let text = all.text(&crate::pod::view::PodView::default());
+        let line = format!("boundary=\"uncore_cache\"}} {counted}");
+        assert!(text.lines().any(|found| found.ends_with(&line)), "{uid}: {text}");
+    }
 }
 
 #[test]
@@ -213,6 +265,7 @@ fn one_numa_node_or_none() {
     }
     let text = all.text(&crate::pod::view::PodView::default());
     for line in [
+        "kubelet_container_aligned_compute_resources_count{scope=\"container\",boundary=\"numa_node\"} 2",
         "kubelet_container_aligned_compute_resources_count{scope=\"pod\",boundary=\"numa_node\"} 2",
         "kubelet_container_aligned_compute_resources_failure_count{scope=\"container\",boundary=\"numa_node\"} 1",
         "kubelet_topology_manager_admission_requests_total 6",

@@ -144,12 +144,15 @@ impl Registrant {
     }
 }
 
-/// Waits until somebody takes connections at a socket.
-async fn dial(socket: &Path) -> Result<(), io::Error> {
+/// Waits until somebody takes connections at a socket that is there.
+///
+/// # Errors
+/// There is none, or nobody does for ten seconds.
+pub(crate) async fn dial(socket: &Path) -> Result<UnixStream, io::Error> {
     let until = Instant::now() + DIAL;
     loop {
         let error = match tokio::time::timeout_at(until, UnixStream::connect(socket)).await {
-            Ok(Ok(_)) => return Ok(()),
+            Ok(Ok(stream)) => return Ok(stream),
             Ok(Err(error)) => error,
             Err(_) => io::ErrorKind::TimedOut.into(),
         };

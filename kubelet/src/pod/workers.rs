@@ -19,7 +19,7 @@ mod waiting;
 use super::state::Cause;
 use super::worker::{Desired, Exit, Kill, Shared, Worker};
 use crate::admission::Ledger;
-use crate::admission::decide::Rejection;
+use crate::admission::decide::is_by_object;
 use crate::admission::description::Description;
 use crate::admission::placement::NodeView;
 use crate::allocation::PodResources;
@@ -28,7 +28,6 @@ use crate::eviction::{Killer, Kills};
 use crate::id::{FullName, PodUid};
 use crate::node_shutdown::Phase;
 use crate::pod_object;
-use crate::reason::admission::{NODE_AFFINITY, TAINT_TOLERATION};
 use crate::runtime::RuntimeError;
 use crate::source::Pods;
 use crate::wake;
@@ -177,12 +176,14 @@ impl Workers {
         } = self.pods.borrow_and_update().clone();
         let known = self.known.borrow_and_update().clone();
         let phase = *self.phase.borrow_and_update();
-        let node = NodeView {
+        let mut node = NodeView {
             groups_policy: self.shared.parts.runtime_status.borrow().has_groups_policy(),
             pressure: self.shared.parts.pressure.borrow().clone(),
             shutting_down: phase == Phase::ShuttingDown,
             ..self.node.current()
         };
+        let devices = &self.shared.parts.devices;
+        devices.look(|state| node.extended.retain(|name, _| !state.knows(name)));
         let now = Instant::now();
         self.cooling.retain(|_, until| *until > now);
         self.drop_waits(&pods, &known, complete);
@@ -310,8 +311,7 @@ impl Workers {
                 Verdict::Rejected(rejection) => Some(rejection),
                 Verdict::Later => return,
             };
-            let by_node = |why: &Rejection| [NODE_AFFINITY, TAINT_TOLERATION].contains(&why.reason.as_str());
-            if rejection.as_ref().is_some_and(by_node) && self.is_doubtful(&uid, node) {
+            if rejection.as_ref().is_some_and(is_by_object) && self.is_doubtful(&uid, node) {
                 return;
             }
             rejection.map(|rejection| (rejection.reason, rejection.message))

@@ -46,6 +46,18 @@ fn what_is_written_is_upstreams_and_reads_back() {
 }
 
 #[test]
+fn what_no_plugin_can_have_is_not_taken_from_the_node() {
+    let mut file: File = serde_json::from_str(EMPTY).expect("a file");
+    let names = ["cpu", "memory", "kubernetes.io/x", "requests.example.com/x"];
+    let registered = file.data.registered.get_or_insert_default();
+    registered.extend(names.map(|name| (name.to_owned(), None)));
+    file.checksum = file.data.sum();
+    let state = read(&serde_json::to_vec(&file).expect("text")).expect("reads");
+    let told: Vec<String> = state.capacity().capacity.into_keys().collect();
+    assert_eq!(told, ["nvidia.com/gpu"]);
+}
+
+#[test]
 fn a_damaged_file_is_told() {
     for (text, why) in [
         (NO_NODE.replace("tegra", "other"), "checkpoint is corrupted"),

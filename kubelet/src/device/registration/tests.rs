@@ -96,6 +96,17 @@ async fn a_plugin_registers_lists_dies_and_comes_back() {
     assert!(text.lines().any(|found| found == line), "{text}");
 }
 
+#[tokio::test]
+async fn a_socket_that_nobody_listens_at_yet_is_waited_for() {
+    let node = Node::new();
+    let path = node.directory.path().join("dev.sock");
+    drop(std::os::unix::net::UnixListener::bind(&path).expect("a socket of nobody's"));
+    let plugin = Sample::new(well(&["a"]));
+    // The first try comes before it listens.
+    let (dialled, ()) = tokio::join!(Plugin::dial(&path), async { plugin.serve(&path) });
+    assert!(dialled.is_ok(), "{dialled:?}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn another_plugin_of_the_resource_takes_over() {
     let node = Node::new();

@@ -86,6 +86,29 @@ fn all_give_under_what_all_wish_and_nobody_after_one_refused() {
     }
     let (mut first, mut other) = (maker(&[&[0]]), maker(&[&[1]]));
     first.refuses = true;
+    for by_pod in [false, true] {
+        let rules = TopologyRules {
+            policy: Policy::SingleNumaNode,
+            by_pod,
+            ..TopologyRules::default()
+        };
+        let all = Metrics::new("n");
+        let nodes = Nodes {
+            all: NumaMask::of(0..2),
+            ..Nodes::default()
+        };
+        give_all((&rules, &nodes), &mut [&mut first], &asked(), &all.pinning).expect_err("refused");
+        let text = all.text(&crate::pod::view::PodView::default());
+        assert!(
+            !text.contains("numa_node\"} 1"),
+            "what was not given is on no node: {text}"
+        );
+        assert!(
+            text.contains("kubelet_topology_manager_admission_errors_total 1"),
+            "{text}"
+        );
+    }
+    first.gave.clear();
     let refused = given(TopologyRules::default(), &mut [&mut first, &mut other]);
     assert_eq!(refused, Err("No".to_owned()));
     assert_eq!(first.gave, [("a".to_owned(), Hint::default())], "nothing is aligned");

@@ -337,3 +337,18 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_pod_may_ask_for_more_than_there_are_numbers() {
+    let policy = policy(SMALL, 1, PLAIN);
+    let draft = policy.draft(&Assignments::default(), "p");
+    let most = usize::MAX / 2 + 1;
+    for kinds in [
+        [Kind::Regular, Kind::Regular, Kind::Regular],
+        [Kind::Sidecar, Kind::Sidecar, Kind::Init],
+        [Kind::Sidecar, Kind::Regular, Kind::Regular],
+    ] {
+        let asked = kinds.map(|kind| asking("c", kind, most));
+        assert_eq!(draft.pod_hints(&asked), Wishes::One(Vec::new()), "{kinds:?}");
+    }
+}

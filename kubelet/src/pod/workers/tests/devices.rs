@@ -197,3 +197,47 @@ async fn what_a_pod_is_let_in_with_is_its_own_before_its_plugin_has_said_anythin
     );
     kubelet.kill().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_no_plugin_gives_is_judged_by_the_nodes_object_once_that_was_looked_at_again() {
+    let bench = Bench::new();
+    let amounts = |dongles: &str| {
+        let of = |amount: &str| Quantity::of(&Text(amount.to_owned()));
+        [(R.to_owned(), of("0")), ("example.com/dongle".to_owned(), of(dongles))].into()
+    };
+    let mut node = bench.described.current();
+    node.extended = amounts("1");
+    bench.described.publish(node.clone());
+    let mut questions = bench.described.questions();
+    let kubelet = bench.start();
+    // What the object says of a plugin's devices is behind what the plugin says.
+    sample(well(&["a"])).register(&kubelet.parts.devices, R).await;
+    bench.api.create(&wanting("device", 1));
+    bench.until("ready", |b| is_ready(b, "device")).await;
+    let with_dongle = |name: &str| {
+        let mut pod = wanting(name, 1);
+        let resources = pod.spec.as_mut().expect("spec").containers[0].resources.as_mut();
+        let resources = resources.expect("resources");
+        for list in [&mut resources.limits, &mut resources.requests] {
+            *list = Some([("example.com/dongle".to_owned(), Text("1".to_owned()))].into());
+        }
+        pod
+    };
+    bench.api.create(&with_dongle("first"));
+    bench.until("ready", |b| is_ready(b, "first")).await;
+    bench.api.create(&with_dongle("second"));
+    questions.changed().await.expect("a question");
+    assert_eq!(refused(&bench, "second"), None, "nobody looked yet");
+    node.extended = amounts("2");
+    node.looked = *questions.borrow_and_update();
+    bench.described.publish(node.clone());
+    bench.until("ready", |b| is_ready(b, "second")).await;
+    bench.api.create(&with_dongle("third"));
+    questions.changed().await.expect("a question");
+    node.looked = *questions.borrow_and_update();
+    bench.described.publish(node);
+    bench.until("refused", |b| refused(b, "third").is_some()).await;
+    let (reason, _) = refused(&bench, "third").expect("refused");
+    assert_eq!(reason, "OutOfexample.com/dongle");
+    kubelet.kill().await;
+}
