@@ -11,6 +11,8 @@ OLD=$1 NEW=$2 DATA=$3
 STARTED=$SECONDS
 # kubectl's cache is this cluster's alone.
 export HOME=$DATA
+# The first process of a namespace hears nothing of these otherwise.
+trap 'exit 130' INT TERM
 declare -A PID=() AT=([old]=10.77.3.1 [new]=10.77.3.2) BINARY=([old]=$OLD [new]=$NEW)
 CHECKS=0 WRONG=0
 
@@ -31,9 +33,17 @@ check() {
     until "$@" >"$DATA/said" 2>&1; do
         if ((SECONDS >= deadline)); then
             wrong "$what: $(tail -n 3 "$DATA/said" | tr '\n' ' ')"
+            all_live
             return 0
         fi
         sleep 0.2
+    done
+}
+# all_live: where one has ended that was to run, nothing more is worth asking.
+all_live() {
+    local name
+    for name in "${!PID[@]}"; do
+        kill -0 "${PID[$name]}" 2>/dev/null || die "$name has ended: $(tail -n 5 "$DATA/$name.log")"
     done
 }
 on() {
@@ -47,6 +57,7 @@ start_etcd() {
     etcd --name m --data-dir "$DATA/etcd" --unsafe-no-fsync --listen-client-urls http://127.0.0.1:2379 --advertise-client-urls http://127.0.0.1:2379 \
         --listen-peer-urls http://127.0.0.1:2380 --initial-advertise-peer-urls http://127.0.0.1:2380 --initial-cluster m=http://127.0.0.1:2380 \
         </dev/null >"$DATA/etcd.log" 2>&1 &
+    PID[etcd]=$!
 }
 # ask_etcd PATH BODY: through its JSON gateway.
 ask_etcd() { curl -fsS --max-time 5 --data "$2" "http://127.0.0.1:2379/v3/$1"; }
@@ -74,6 +85,7 @@ stop() {
     local status=0 signal=${2:-TERM}
     kill -"$signal" "${PID[$1]}"
     wait "${PID[$1]}" || status=$?
+    unset "PID[$1]"
     [[ $status = 0 || $signal = KILL ]] || wrong "the $1 one ended with $status"
 }
 
@@ -268,13 +280,13 @@ unknown_kinds() {
 }
 
 tokens_of_each() {
-    local plane token
-    for plane in old new; do
-        token=$(on "$plane" create token -n mixed "by-$plane") || wrong "the $plane one makes a token"
-        CHECKS=$((CHECKS + 1))
-        curl -fsSk --max-time 5 -H "Authorization: Bearer $token" "https://${AT[$(other "$plane")]}:6443/version" >/dev/null ||
-            wrong "a token of the $plane one is not the other's"
-    done
+    local plane
+    for plane in old new; do check "a token of the $plane one is good at the other" token_is_good "$plane"; done
+}
+token_is_good() {
+    local token
+    token=$(on "$1" create token -n mixed "by-$1") || return
+    curl -fsSk --max-time 5 -H "Authorization: Bearer $token" "https://${AT[$(other "$1")]}:6443/version"
 }
 
 addresses_differ() {
