@@ -18,15 +18,18 @@ use crate::apiserver::{ApiServer, Parts, service};
 use crate::backup;
 use crate::bootstrap::{self, BootstrapError, Facts};
 use crate::config::{AuditConfig, Config};
+use crate::metrics::write_errors::WriteErrors;
 use crate::migrate;
 use crate::pki::reload::WatchedFiles;
 use crate::pki::{self, Pki, PkiError, files, tls};
 use crate::resource::service::{AllocateError, CLUSTER_DNS, Ranges};
+use crate::resource::stored::resource_of;
 use crate::scheduler;
 use crate::scheduler::config::SchedulerConfig;
 use crate::scheduler::config::policy::Policy as SchedulerPolicy;
 use crate::schema::{self, Media};
 use crate::store::readable::Readable;
+use crate::store::told::Told;
 use crate::store::{Store, StoreError};
 use client::Clock;
 use clients::Clients;
@@ -198,6 +201,8 @@ impl Daemon {
         let (store, encryption) = encryption::around(config, &name, store).await?;
         // Around what deciphers: upstream encrypts what it has written in protobuf. What came from etcd may still be that.
         let store: Arc<dyn Store> = Arc::new(Readable::over(store, read_protobuf));
+        let write_errors = Arc::<WriteErrors>::default();
+        let store: Arc<dyn Store> = Arc::new(Told::over(store, Arc::clone(&write_errors), Box::new(resource_of())));
         let handler_chain = handler_chain(config, &host, &pki, advertise, health.clone())?;
         let authn = Arc::clone(&handler_chain.authn);
         let tokens = Arc::clone(&handler_chain.unstored.tokens);
@@ -225,6 +230,9 @@ impl Daemon {
         let shutdown = CancellationToken::new();
         let mut tasks = JoinSet::new();
         server.metrics().add(encryption.metrics());
+        server
+            .metrics()
+            .add(Box::new(move |registry: &mut Registry| write_errors.register(registry)));
         encryption.spawn(&mut tasks, &health, &shutdown);
         if let Some(usage) = usage {
             usage::publish(&server);

@@ -8,6 +8,7 @@ mod queue;
 mod request;
 pub mod scheduling;
 pub mod storage;
+pub mod write_errors;
 
 pub use queue::{QueueMetrics, Running, Work};
 pub use request::Request;

@@ -8,7 +8,9 @@ pub use ::store::*;
 
 pub mod counted;
 pub mod disk;
+mod pace;
 pub mod readable;
+pub mod told;
 pub mod value;
 pub mod window;
 

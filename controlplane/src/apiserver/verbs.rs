@@ -466,16 +466,13 @@ fn not_read(error: &str) -> ApiError {
     ApiError::bad_request(format!("couldn't get version/kind; json parse error: {error}"))
 }
 
+/// What who asked is told. The log has been told by the store (`store::told`), not line by line.
 fn store_failed(error: &StoreError) -> ApiError {
-    let answer = match error {
-        StoreError::ReadOnly(why) => return ApiError::read_only(why),
-        // The store has said it once: a line for each would go to what is full, most likely.
-        StoreError::Full { .. } => return ApiError::internal(error),
+    match error {
+        StoreError::ReadOnly(why) => ApiError::read_only(why),
         StoreError::Unavailable(_) | StoreError::OutcomeUnknown(_) => ApiError::new(504, "Timeout", error.to_string()),
         _ => ApiError::internal(error),
-    };
-    tracing::error!(%error, "the store failed");
-    answer
+    }
 }
 
 /// 405 with upstream's text.

@@ -12,6 +12,7 @@ mod interest;
 mod past;
 mod selectable;
 mod stored;
+mod sweep;
 
 pub use cursor::{Batch, Cursor};
 pub use encoded::{ENCODED_BYTES, EncodedForms};
@@ -96,12 +97,17 @@ impl Silence {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn begins(&self) {
-        self.since().get_or_insert_with(Instant::now);
+    /// It does not answer; whether that is new.
+    fn begins(&self) -> bool {
+        let mut since = self.since();
+        let is_new = since.is_none();
+        since.get_or_insert_with(Instant::now);
+        is_new
     }
 
-    fn ends(&self) {
-        *self.since() = None;
+    /// It answers; whether that is new.
+    fn ends(&self) -> bool {
+        self.since().take().is_some()
     }
 }
 
@@ -365,18 +371,21 @@ impl ResourceWindow {
             self.reach(revision).await
         };
         let reached = tokio::time::timeout(LATEST_WITHIN, reaching).await;
+        let reached = reached.unwrap_or_else(|_| {
+            let revision = *self.applied.borrow();
+            let still = format!("the store stands still: nothing newer than revision {revision} can be read");
+            if self.silence.begins() {
+                // Once, however many wait for it.
+                tracing::error!(still);
+            }
+            Err(StoreError::Unavailable(still))
+        });
         match &reached {
-            Ok(Ok(())) => self.silence.ends(),
-            Ok(Err(StoreError::Unavailable(_))) | Err(_) => self.silence.begins(),
-            Ok(Err(_)) => {}
+            Ok(()) if self.silence.ends() => tracing::info!("the store answers again"),
+            Err(StoreError::Unavailable(_)) => drop(self.silence.begins()),
+            _ => {}
         }
-        match reached {
-            Ok(reached) => reached.map(|()| self.cached()),
-            Err(_) => Err(StoreError::Unavailable(format!(
-                "the store stands still: nothing newer than revision {} can be read",
-                *self.applied.borrow()
-            ))),
-        }
+        reached.map(|()| self.cached())
     }
 
     /// For how long the store has not answered, as far as anybody has asked: what is shown may have changed since. `None` while it does.

@@ -13,6 +13,8 @@ use tokio::sync::watch;
 
 /// How many changes a stream copies out of the log at once.
 const BATCH: usize = 256;
+/// How many changes are forgotten before who publishes has a turn.
+const FORGET: usize = 1024;
 /// What the log may hold on to. A reader that is so far behind is closed; writers wait for a follower that is.
 pub const LOG_BYTES: usize = 16 << 20;
 /// What a change costs beside its key and value, roughly.
@@ -108,8 +110,14 @@ impl Feed {
 
     /// Forgets changes up to and including `revision` (never beyond the newest).
     pub fn compact(&self, revision: Revision) {
-        let mut log = self.log();
-        while log.compacted < revision && log.forget_first() {}
+        loop {
+            let mut log = self.log();
+            for _ in 0..FORGET {
+                if log.compacted >= revision || !log.forget_first() {
+                    return;
+                }
+            }
+        }
     }
 
     /// Blocks until the log has space again: until the followers have read enough, or `is_closing` says that none will.

@@ -3,6 +3,8 @@
 //! Owns what breaks, by seed. A seed chooses faults, keys and values; when exactly something happens is the machine's affair, and a
 //! round's verdict must not depend on it.
 
+mod restored;
+
 use crate::drive::{self, Events, Following, Keys, Pause, Recorder};
 use crate::history::{Answer, Event, Revision, Watcher, operations};
 use crate::judge;
@@ -31,6 +33,12 @@ const MISSED: usize = 50;
 /// How long something stays broken, unless there are so many events earlier.
 const BROKEN: (Duration, usize) = (Duration::from_secs(4), 600);
 
+/// How long a slow member works, and then stands still: shorter than what makes the others elect another leader (etcd's default 1 s).
+const SLOW: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(300));
+
+/// How often it stands still.
+const SLICES: usize = 12;
+
 /// What breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
@@ -52,16 +60,24 @@ pub enum Fault {
     ClientsCut,
     /// The leader stands still for as long.
     LeaderFrozen,
+    /// Another stands still for as long.
+    FollowerFrozen,
+    /// The leader works a small part of the time, and goes on leading.
+    LeaderSlow,
+    /// Another does.
+    FollowerSlow,
     /// A member comes back with clocks that are days ahead, and then with those of before.
     ClockAhead,
     /// A member's data are gone; it joins again as a new one.
     MemberReplaced,
     /// History is compacted while a watcher is away.
     Compacted,
+    /// All members come back with what they had a while ago, beneath who asks and follows.
+    Restored,
 }
 
 /// All of them, in the order of a campaign.
-pub const FAULTS: [Fault; 12] = [
+pub const FAULTS: [Fault; 16] = [
     Fault::LeaderKilled,
     Fault::LeaderWithoutPeers,
     Fault::MajorityCut,
@@ -74,6 +90,10 @@ pub const FAULTS: [Fault; 12] = [
     Fault::ClientsCut,
     Fault::LeaderFrozen,
     Fault::ClockAhead,
+    Fault::LeaderSlow,
+    Fault::Restored,
+    Fault::FollowerFrozen,
+    Fault::FollowerSlow,
 ];
 
 /// What a round came to.
@@ -239,20 +259,25 @@ impl Load {
         }
         // No round has more history than its own.
         self.stores[0].compact(newest).await?;
-        let events = self.events.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let mut counts = [0; 4];
-        for operation in operations(&events) {
-            let kind = match operation.answer {
-                Answer::Conflict(_) => 1,
-                Answer::NotDone => 2,
-                Answer::Unknown => 3,
-                _ => 0,
-            };
-            counts[kind] += 1;
-        }
-        let wrong = judge(&events, &seen, newest);
-        Ok((Report { counts, wrong }, seen[0].parts.len()))
+        Ok((report(&self.events, &seen, newest), seen[0].parts.len()))
     }
+}
+
+/// What the judge finds; all must have seen everything up to `newest`.
+fn report(events: &Events, seen: &[Watcher], newest: Revision) -> Report {
+    let events = events.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let mut counts = [0; 4];
+    for operation in operations(&events) {
+        let kind = match operation.answer {
+            Answer::Conflict(_) => 1,
+            Answer::NotDone => 2,
+            Answer::Unknown => 3,
+            _ => 0,
+        };
+        counts[kind] += 1;
+    }
+    let wrong = judge(&events, seen, newest);
+    Report { counts, wrong }
 }
 
 /// One round: all is well before it, and again after it.
@@ -260,6 +285,9 @@ impl Load {
 /// # Errors
 /// Something hangs, cannot be broken or mended, or is not felt by anybody.
 pub async fn round(members: &mut Members, seed: u64, fault: Fault) -> anyhow::Result<Report> {
+    if fault == Fault::Restored {
+        return restored::round(members, seed).await;
+    }
     let mut dice = StdRng::seed_from_u64(seed);
     let load = Load::start(members, seed).await?;
     load.goes_on(BEFORE, "before anything breaks").await?;
@@ -305,11 +333,14 @@ async fn broken(
             felt(members, fault, (leader, other), load).await?;
             members.revive(member)?;
         }
-        Fault::LeaderFrozen => {
-            members.freeze(leader, true)?;
+        Fault::LeaderFrozen | Fault::FollowerFrozen => {
+            let member = if fault == Fault::LeaderFrozen { leader } else { other };
+            members.freeze(member, true)?;
             felt(members, fault, (leader, other), load).await?;
-            members.freeze(leader, false)?;
+            members.freeze(member, false)?;
         }
+        Fault::LeaderSlow => slow(members, leader).await?,
+        Fault::FollowerSlow => slow(members, other).await?,
         Fault::ClockAhead => {
             members.skew(other, dice.random_range(1..1_000_000))?;
             felt(members, fault, (leader, other), load).await?;
@@ -330,6 +361,18 @@ async fn broken(
     Ok(())
 }
 
+/// For a while a member works [`SLOW`]'s first part of the time and stands still for the second.
+async fn slow(members: &Members, member: usize) -> anyhow::Result<()> {
+    let (works, stands) = SLOW;
+    for _ in 0..SLICES {
+        members.freeze(member, true)?;
+        tokio::time::sleep(stands).await;
+        members.freeze(member, false)?;
+        tokio::time::sleep(works).await;
+    }
+    Ok(())
+}
+
 /// While it is broken, until it is certain that the fault is one.
 async fn felt(members: &Members, fault: Fault, (leader, other): (usize, usize), load: &Load) -> anyhow::Result<()> {
     if matches!(fault, Fault::MajorityCut | Fault::NoQuorum | Fault::ClientsCut) {
@@ -342,7 +385,7 @@ async fn felt(members: &Members, fault: Fault, (leader, other): (usize, usize), 
             // The others have one of theirs, whatever the old one says.
             members.leader_beside(leader).map(drop)
         }
-        Fault::FollowerKilled | Fault::FollowerCut => {
+        Fault::FollowerKilled | Fault::FollowerCut | Fault::FollowerFrozen => {
             ensure!(!members.answers(other), "a member is reached that should not be");
             Ok(())
         }

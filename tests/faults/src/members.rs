@@ -258,6 +258,36 @@ impl Members {
         self.revive(member)
     }
 
+    /// Keeps what all members have, at one moment at which none runs.
+    ///
+    /// # Errors
+    /// Their data cannot be copied, or etcd not be started.
+    pub fn save(&mut self) -> anyhow::Result<()> {
+        (0..COUNT).for_each(|member| self.kill(member));
+        for member in 0..COUNT {
+            copy(&self.data(member), &self.saved(member))?;
+            self.revive(member)?;
+        }
+        Ok(())
+    }
+
+    /// kill -9 of all; they come back with what [`Members::save`] kept.
+    ///
+    /// # Errors
+    /// As [`Members::save`].
+    pub fn restore(&mut self) -> anyhow::Result<()> {
+        (0..COUNT).for_each(|member| self.kill(member));
+        for member in 0..COUNT {
+            copy(&self.saved(member), &self.data(member))?;
+            self.revive(member)?;
+        }
+        Ok(())
+    }
+
+    fn saved(&self, member: usize) -> PathBuf {
+        self.directory.join(format!("saved{member}"))
+    }
+
     /// A member's URL for clients.
     pub fn url(&self, member: usize) -> String {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
@@ -315,6 +345,17 @@ fn namespace(member: usize) -> String {
 
 fn peer_url(member: usize) -> String {
     format!("http://{}:2380", Side::Peers.address(member))
+}
+
+/// Makes a directory what another is.
+fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
+    if to.exists() {
+        std::fs::remove_dir_all(to)?;
+    }
+    let status = Command::new("cp").arg("-a").args([from, to]).status();
+    let status = status.context("cp (Debian's coreutils)")?;
+    ensure!(status.success(), "{} is not copied to {}", from.display(), to.display());
+    Ok(())
 }
 
 /// iproute2's `ip`.

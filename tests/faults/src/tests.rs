@@ -28,6 +28,8 @@ fn leaders_are_cut_off_and_members_replaced_and_every_history_has_an_order() {
             Fault::LeaderKilled,
             Fault::MemberReplaced,
             Fault::Compacted,
+            Fault::FollowerSlow,
+            Fault::Restored,
         ];
         for (seed, fault) in (0..).zip(faults) {
             let report = campaign::round(&mut members, seed, fault).await.unwrap();

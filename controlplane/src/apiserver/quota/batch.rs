@@ -113,7 +113,6 @@ async fn put(
                 current: Some(record), ..
             }) => stored = Arc::new(Stored::from(record)),
             Err(error) => {
-                tracing::error!(%error, "the store failed");
                 let failed = |(index, _, _)| (index, Refusal::Failed(error.to_string()));
                 refused.extend(charged.into_iter().map(failed));
                 return refused;

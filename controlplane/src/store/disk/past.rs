@@ -36,6 +36,8 @@ pub(super) struct Past {
     newer: Option<File>,
     written: u64,
     buffer: Vec<u8>,
+    /// Whether the last attempt failed: that is said once.
+    has_failed: bool,
 }
 
 /// Forgets all that is remembered.
@@ -60,6 +62,7 @@ impl Past {
             newer: None,
             written: 0,
             buffer: Vec::new(),
+            has_failed: false,
         };
         let mut found: Vec<Replaced> = Vec::new();
         for (name, is_newer) in [(OLDER, false), (NEWER, true)] {
@@ -127,8 +130,11 @@ impl Past {
         let is_scarce = free_bytes.is_some_and(|free| free < FLOOR_BYTES);
         if is_scarce || noted.len() > COMMIT_BYTES {
             self.give_up();
-        } else if let Err(error) = self.append(&noted) {
-            self.fail(&error);
+        } else {
+            match self.append(&noted) {
+                Ok(()) => self.has_failed = false,
+                Err(error) => self.fail(&error),
+            }
         }
         // The memory is used again, unless it was for something large.
         if noted.capacity() <= 1 << 20 {
@@ -162,8 +168,10 @@ impl Past {
     }
 
     fn fail(&mut self, error: &std::io::Error) {
-        let path = self.directory.display();
-        tracing::warn!(%path, %error, "the recent past cannot be kept: watches do not go on after a restart");
+        if !std::mem::replace(&mut self.has_failed, true) {
+            let path = self.directory.display();
+            tracing::warn!(%path, %error, "the recent past cannot be kept: watches do not go on after a restart");
+        }
         self.give_up();
     }
 

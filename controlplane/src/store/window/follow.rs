@@ -3,21 +3,19 @@
 //! Owns the order in which a group of writes becomes visible. Never answers a reader.
 
 use super::interest::{Asked, read_of};
+use super::sweep::Sweep;
 use super::{ResourceWindow, Resources, Selectable, Shared, Stored};
+use crate::store::pace::{Failing, Line};
 use crate::store::{Change, Record, Revision, Step, Steps, Store, StoreError};
 use futures::FutureExt;
 use futures::stream::{Fuse, StreamExt};
 use imbl::OrdMap;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long every revision stays readable (upstream compacts every 5 minutes).
-const KEEP: Duration = Duration::from_secs(300);
-/// How often the window looks for what it has outlived.
-const SWEEP: Duration = Duration::from_secs(30);
 /// How many bytes are forgotten at a time when there is too much past.
 const FORGET_BYTES: usize = 256 << 10;
 /// Pause before a store that could not be read is read again: the first, and the longest.
@@ -25,37 +23,25 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_s
 /// How many changes are enough to become visible: what is more waits for the next time the lock is taken, but for the rest of their step.
 const TOGETHER: usize = 256;
 
-/// Applies the store's changes until the store is closed, and forgets what is older than [`KEEP`].
+/// Applies the store's changes until the store is closed, and forgets what is older than [`super::sweep::KEEP`].
 pub(super) async fn follow(store: Arc<dyn Store>, shared: Arc<Shared>, steps: Steps, start: Revision) {
     let mut steps = steps.fuse();
-    let mut marks: VecDeque<(Instant, Revision)> = VecDeque::from([(Instant::now(), start)]);
-    let mut sweep = tokio::time::interval(SWEEP);
-    sweep.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut sweep = Sweep::begin(start);
     loop {
         tokio::select! {
             biased;
             first = steps.next() => {
-                let Some(ended) = take(&shared, gathered(&mut steps, first)) else { continue };
-                match resume(&store, &shared, ended).await {
-                    Some(resumed) => steps = resumed.fuse(),
-                    None => return,
+                if let Some(ended) = take(&shared, gathered(&mut steps, first)) {
+                    match resume(&store, &shared, ended).await {
+                        Some(resumed) => steps = resumed.fuse(),
+                        None => return,
+                    }
                 }
             },
-            _ = sweep.tick() => {
-                let now = Instant::now();
-                let applied = *shared.applied.borrow();
-                marks.push_back((now, applied));
-                let mut outlived = None;
-                while let Some(&(at, revision)) = marks.front() {
-                    if now.duration_since(at) < KEEP {
-                        break;
-                    }
-                    outlived = Some(revision);
-                    marks.pop_front();
-                }
-                forget(&store, &shared, now, outlived).await;
-            }
+            () = sweep.is_due() => {}
         }
+        // One for each group of changes, too: there may always be some.
+        sweep.step(&*store, &shared).await;
     }
 }
 
@@ -191,27 +177,6 @@ fn bound_history(resources: &Resources, limit: usize) {
     }
 }
 
-async fn forget(store: &Arc<dyn Store>, shared: &Shared, now: Instant, outlived: Option<Revision>) {
-    let resources: Vec<Arc<ResourceWindow>> = {
-        let resources = shared.resources.read().unwrap_or_else(PoisonError::into_inner);
-        resources.by_prefix.values().map(Arc::clone).collect()
-    };
-    for resource in resources {
-        resource.change(|history| history.forget_before(now.checked_sub(KEEP)));
-    }
-    // The window keeps its own history, so the store's log is only the way here.
-    let applied = *shared.applied.borrow();
-    if let Err(error) = store.has_read(applied).await {
-        tracing::warn!(%error, "the store cannot be compacted");
-    }
-    if let Some(revision) = outlived {
-        let mut resources = shared.resources.write().unwrap_or_else(PoisonError::into_inner);
-        resources.past.forget();
-        drop(resources);
-        shared.oldest.send_replace(revision);
-    }
-}
-
 /// The changes after what has been applied, once the stream of them has ended. The store keeps a bounded log: if the window
 /// fell behind it, everything is read anew, and watches end (their clients list again). `None` when the store is closed.
 async fn resume(store: &Arc<dyn Store>, shared: &Shared, ended: Ended) -> Option<Steps> {
@@ -222,7 +187,7 @@ async fn resume(store: &Arc<dyn Store>, shared: &Shared, ended: Ended) -> Option
         None if store.current_revision().await.ok()? == applied => return None,
         None => None,
     };
-    let mut pause = RETRY.0;
+    let (mut pause, mut failing) = (RETRY.0, Failing::default());
     loop {
         match failed {
             None => {}
@@ -231,17 +196,20 @@ async fn resume(store: &Arc<dyn Store>, shared: &Shared, ended: Ended) -> Option
                 Ok(()) => {}
                 Err(StoreError::Closed) => return None,
                 Err(error) => {
-                    wait(shared, &error, &mut pause).await;
+                    wait(shared, &error, &mut pause, &mut failing).await;
                     failed = Some(StoreError::Compacted { wanted: 0, oldest: 0 });
                     continue;
                 }
             },
-            Some(error) => wait(shared, &error, &mut pause).await,
+            Some(error) => wait(shared, &error, &mut pause, &mut failing).await,
         }
         let applied = *shared.applied.borrow();
         match store.follow(applied).await {
             Ok(steps) => {
                 shared.silence.ends();
+                if let Some(Line::Over(failed)) = failing.over() {
+                    tracing::info!(failed, "the store is read again");
+                }
                 return Some(steps);
             }
             Err(error) => failed = Some(error),
@@ -249,9 +217,13 @@ async fn resume(store: &Arc<dyn Store>, shared: &Shared, ended: Ended) -> Option
     }
 }
 
-async fn wait(shared: &Shared, error: &StoreError, pause: &mut Duration) {
+async fn wait(shared: &Shared, error: &StoreError, pause: &mut Duration, failing: &mut Failing) {
     shared.silence.begins();
-    tracing::warn!(%error, "the store cannot be read");
+    match failing.failed(Instant::now()) {
+        Some(Line::GoesOn(failed)) => tracing::warn!(%error, failed, "the store cannot be read yet"),
+        Some(_) => tracing::warn!(%error, "the store cannot be read"),
+        None => {}
+    }
     tokio::time::sleep(*pause).await;
     *pause = (*pause * 2).min(RETRY.1);
 }

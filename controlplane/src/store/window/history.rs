@@ -70,6 +70,21 @@ struct Kept {
     bytes: usize,
 }
 
+/// What a history does not hold on to any more.
+#[derive(Default)]
+pub(super) struct Forgotten {
+    events: Vec<Arc<Event>>,
+    checkpoints: Vec<Objects>,
+    has_more: bool,
+}
+
+impl Forgotten {
+    /// Whether it was all that was to be forgotten.
+    pub(super) fn is_all(&self) -> bool {
+        !self.has_more
+    }
+}
+
 /// A past state: a later one, and the events to undo, the newest first.
 pub(super) struct PastState {
     later: Objects,
@@ -221,26 +236,26 @@ impl History {
         self.events.push_back(Kept { at: now, event, bytes });
     }
 
-    fn forget_first(&mut self) {
+    fn forget_first(&mut self, forgotten: &mut Forgotten) {
         let Some(first) = self.events.pop_front() else {
             return;
         };
         self.bytes -= first.bytes;
         self.trimmed = first.event.revision;
         self.base += 1;
-        while let Some((at, _, cost)) = self.checkpoints.front()
-            && *at < self.base
-        {
+        forgotten.events.push(first.event);
+        while let Some((_, objects, cost)) = self.checkpoints.pop_front_if(|(at, _, _)| *at < self.base) {
             self.bytes -= cost;
-            self.checkpoints.pop_front();
+            forgotten.checkpoints.push(objects);
         }
     }
 
     /// Forgets the oldest events until `bytes` are free, or none is left; gives what became free.
     pub(super) fn forget_bytes(&mut self, bytes: usize) -> usize {
         let before = self.bytes;
+        let mut forgotten = Forgotten::default();
         while !self.events.is_empty() && before - self.bytes < bytes {
-            self.forget_first();
+            self.forget_first(&mut forgotten);
         }
         before - self.bytes
     }
@@ -267,11 +282,18 @@ impl History {
         self.interests.begin_anew(self.base);
     }
 
-    pub(super) fn forget_before(&mut self, limit: Option<Instant>) {
-        let Some(limit) = limit else { return };
-        while self.events.front().is_some_and(|first| first.at < limit) {
-            self.forget_first();
+    /// Forgets events of before `limit`, the oldest first and no more than `most`; whoever drops them holds no lock then.
+    pub(super) fn forget_before(&mut self, limit: Option<Instant>, most: usize) -> Forgotten {
+        let mut forgotten = Forgotten::default();
+        let is_past = |first: &Kept| limit.is_some_and(|limit| first.at < limit);
+        while self.events.front().is_some_and(is_past) {
+            if forgotten.events.len() >= most {
+                forgotten.has_more = true;
+                break;
+            }
+            self.forget_first(&mut forgotten);
         }
+        forgotten
     }
 
     /// The position of the first event after `revision`.

@@ -23,6 +23,8 @@ pub(super) enum Failure {
     Off,
     /// Power goes within the next sync.
     OffInSync,
+    /// Power goes after the next sync.
+    OffAfterSync,
     /// The next sync fails, and all after it.
     Sync,
     /// The next write fails with this number, and all after it.
@@ -195,6 +197,7 @@ impl StorageBackend for Platter {
         state.durable.resize(length, 0);
         state.reach(1.0);
         state.dirty.clear();
+        state.is_off = state.failure == Failure::OffAfterSync;
         Ok(())
     }
 
