@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::host::project::fake::FakeQuotas;
-use crate::pod::spec::testing::pod;
 use crate::volume::tests::{Bench, bench_of};
 use crate::volume::{VolumeSettings, Volumes};
 use k8s_openapi::api::core::v1::Pod;
@@ -76,12 +75,13 @@ fn own_users(disks: usize) -> Pod {
         .iter()
         .map(|name| format!(r#"{{"name":"{name}","mountPath":"/{name}"}}"#))
         .collect();
-    pod(&format!(
-        r#"{{"hostUsers":false,"volumes":[{},{{"name":"mem","emptyDir":{{"medium":"Memory"}}}}],
-        "containers":[{{"name":"c","volumeMounts":[{},{{"name":"mem","mountPath":"/mem"}}]}}]}}"#,
+    let text = format!(
+        r#"{{"metadata":{{"name":"web","namespace":"shop","uid":"u-1"}},"spec":{{"hostUsers":false,"volumes":[{},{{"name":"mem","emptyDir":{{"medium":"Memory"}}}}],
+        "containers":[{{"name":"c","volumeMounts":[{},{{"name":"mem","mountPath":"/mem"}}]}}]}}}}"#,
         volumes.join(","),
         mounts.join(",")
-    ))
+    );
+    serde_json::from_str(&text).expect("test pod decodes")
 }
 
 fn inode(path: &Path) -> u64 {
