@@ -21,6 +21,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+mod concern;
 pub mod expected;
 pub mod scale;
 pub mod status;
@@ -33,6 +34,10 @@ pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Pods and budgets that are compared at one look at a budget, to find those that several budgets select.
 const PAIRS: usize = 100_000;
+
+/// When owners that no informer knows are asked again how many pods there should be: nobody tells that they say otherwise. (Upstream's
+/// asks when its informers resync, after twelve hours.)
+const ASKED_AGAIN: Duration = Duration::from_secs(300);
 
 /// First and longest wait before a budget whose pods cannot be counted is tried again.
 const RETRY_FIRST: Duration = Duration::from_secs(5);
@@ -63,29 +68,6 @@ pub struct StaleDisruptions {
 /// What a budget selects: nothing without a selector, everything with an empty one.
 fn selector(budget: &PodDisruptionBudget) -> Result<Selector, SelectorError> {
     Selector::from_optional(budget.spec.as_ref().and_then(|s| s.selector.as_ref()))
-}
-
-/// All of a pod that budgets go by: who selects it, whose it is, and whether it counts as healthy. (Upstream wakes them for less, too.)
-#[derive(PartialEq)]
-struct Counted<'p> {
-    uid: Option<&'p str>,
-    labels: Option<&'p BTreeMap<String, String>>,
-    owners: Option<&'p [OwnerReference]>,
-    is_ready: bool,
-    is_terminating: bool,
-}
-
-impl<'p> Counted<'p> {
-    fn of(pod: &'p Pod) -> Self {
-        let meta = &pod.metadata;
-        Self {
-            uid: meta.uid.as_deref(),
-            labels: meta.labels.as_ref(),
-            owners: meta.owner_references.as_deref(),
-            is_ready: pod::is_ready(pod),
-            is_terminating: meta.deletion_timestamp.is_some(),
-        }
-    }
 }
 
 /// The first of the pods that one of these selects; of very many not all are compared.
@@ -158,20 +140,7 @@ impl Controller for Disruptions {
 
     fn wire(&self, wiring: &mut Wiring) {
         wiring.on_self(&self.informers.budgets);
-        let budgets = self.informers.budgets.clone();
-        wiring.on(&self.informers.pods, move |change| {
-            let [old, new] = [change.old.as_deref(), change.new.as_deref()];
-            if old.map(Counted::of) == new.map(Counted::of) {
-                return Vec::new();
-            }
-            let labels = [old, new].into_iter().flatten().map(|pod| pod.metadata.labels.as_ref());
-            let labels: Vec<_> = labels.collect();
-            let all = budgets.list_namespace(&change.key.namespace);
-            let selecting = all.iter().filter(|budget| {
-                selector(budget).is_ok_and(|s| labels.iter().any(|labels| s.matches_optional(*labels)))
-            });
-            selecting.map(|budget| Key::of(&**budget)).collect()
-        });
+        concern::wire(wiring, &self.informers);
     }
 
     fn look_up<'a>(&'a self, key: &Key, client: &'a kube::Client) -> Option<BoxFuture<'a, ()>> {
@@ -208,6 +177,9 @@ impl Controller for Disruptions {
             },
         };
         plan.events.extend(self.overlap(&budget, &pods));
+        if !expected::unknown(&budget, &pods).is_empty() {
+            plan.again_in = Some(plan.again_in.map_or(ASKED_AGAIN, |other| other.min(ASKED_AGAIN)));
+        }
         plan
     }
 }

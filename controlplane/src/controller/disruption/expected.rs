@@ -31,7 +31,7 @@ fn controller(pod: &Pod) -> Option<&OwnerReference> {
 }
 
 /// Whether the owners have to be asked: a plain number of pods is one whoever owns them.
-fn asks(budget: &PodDisruptionBudget) -> bool {
+pub fn asks(budget: &PodDisruptionBudget) -> bool {
     let spec = budget.spec.as_ref();
     let share = spec.and_then(|s| s.min_available.as_ref());
     spec.is_some_and(|s| s.max_unavailable.is_some()) || matches!(share, Some(IntOrString::String(_)))

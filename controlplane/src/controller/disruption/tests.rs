@@ -1,3 +1,4 @@
+use super::concern::Counted;
 use super::expected::{Expected, Unknown, expected};
 use super::*;
 use k8s_openapi::api::policy::v1::PodDisruptionBudgetStatus;

@@ -285,8 +285,27 @@ fn identity(endpoint: &Endpoint) -> String {
 /// (address type, ports): endpoints share slices only when these agree.
 type Group = (&'static str, Vec<Port>);
 
-fn group_of(slice: &EndpointSlice) -> (String, Vec<EndpointPort>) {
-    (slice.address_type.clone(), slice.ports.clone().unwrap_or_default())
+/// A group as slices name it: ports in any order are the same, as upstream compares them.
+type Named = (
+    String,
+    Vec<(Option<String>, Option<String>, Option<i32>, Option<String>)>,
+);
+
+fn named(kind: &str, ports: &[EndpointPort]) -> Named {
+    let port = |p: &EndpointPort| (p.name.clone(), p.protocol.clone(), p.port, p.app_protocol.clone());
+    let mut ports: Vec<_> = ports.iter().map(port).collect();
+    ports.sort();
+    (kind.to_owned(), ports)
+}
+
+/// The Service's slices by their groups: there may be very many of both.
+fn by_group(service: &Service, slices: &[Arc<EndpointSlice>]) -> BTreeMap<Named, Vec<Arc<EndpointSlice>>> {
+    let mut groups: BTreeMap<Named, Vec<_>> = BTreeMap::new();
+    for slice in slices.iter().filter(|slice| is_owned(slice, service)) {
+        let group = named(&slice.address_type, slice.ports.as_deref().unwrap_or_default());
+        groups.entry(group).or_default().push(slice.clone());
+    }
+    groups
 }
 
 /// What became of a family's hints by zones.
@@ -330,10 +349,10 @@ pub fn plan(
         groups.extend(families(service).into_iter().map(|v6| ((family(v6), vec![]), vec![])));
     }
     let keeps_hints = topology::is_auto(service);
+    let mut known = by_group(service, slices);
     let fill = |((kind, group), endpoints): (Group, Vec<Endpoint>)| {
         let ports = ports(&group);
-        let same = |s: &&Arc<EndpointSlice>| is_owned(s, service) && group_of(s) == (kind.to_owned(), ports.clone());
-        let own: Vec<_> = slices.iter().filter(same).cloned().collect();
+        let own = known.remove(&named(kind, &ports)).unwrap_or_default();
         let contents = fill(endpoints, &own, keeps_hints);
         Filled {
             kind,

@@ -246,6 +246,39 @@ fn a_hundred_endpoints_per_slice_and_few_changes() {
 }
 
 #[test]
+fn ports_in_another_order_are_the_same_slices() {
+    let ports = json!([{"name": "a", "port": 1, "protocol": "TCP"}, {"name": "b", "port": 2, "protocol": "TCP"}]);
+    let service = service(json!({"spec": {"ports": ports}}));
+    let pods = [pod(0, json!({}))];
+    let mut other = EndpointSlice::clone(&made(&slices(&service, &pods, &[])[0], "web-a"));
+    other.ports.as_mut().unwrap().reverse();
+    assert_eq!(slices(&service, &pods, &[Arc::new(other)]), vec![]);
+}
+
+/// Each pod has another port of the name, so each has a slice of its own: time and memory grow with them, not with their square.
+#[test]
+fn a_great_many_groups_are_found_among_as_many_slices() {
+    let named = service(json!({"spec": {"ports": [{"name": "http", "port": 80, "targetPort": "web"}]}}));
+    let pods: Vec<_> = (0..3000)
+        .map(|i| {
+            let ports = json!([{"name": "web", "containerPort": 9000 + i}]);
+            pod(i, json!({"spec": {"containers": [{"name": "c", "ports": ports}]}}))
+        })
+        .collect();
+    let first = slices(&named, &pods, &[]);
+    let old: Vec<_> = first
+        .iter()
+        .enumerate()
+        .map(|(i, write)| made(write, &format!("web-{i}")))
+        .collect();
+    assert_eq!(old.len(), 3000);
+    let began = std::time::Instant::now();
+    assert_eq!(slices(&named, &pods, &old), vec![]);
+    let took = began.elapsed();
+    assert!(took.as_secs() < 3, "{took:?}");
+}
+
+#[test]
 fn an_empty_service_keeps_one_empty_slice() {
     let service = service(json!({}));
     let writes = slices(&service, &[], &[]);

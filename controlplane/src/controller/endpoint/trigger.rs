@@ -1,8 +1,9 @@
 //! When that happened which changes a Service's endpoints: proxies measure by it how long it takes until traffic follows.
 //!
 //! Source: control-plane contract §12 and upstream's endpoint utilities: of all that happened since the Service was looked at last, the
-//! earliest; what happens to a pod is a turn of its Ready condition, to a Service that it was made. Best effort, as there: what a
-//! write that failed was to tell is lost.
+//! earliest; what happens to a pod is a turn of its Ready condition, to a Service that it was made, and to one that is looked at for the
+//! first time nothing else: what its pods did before is older than its endpoints. Best effort, as there: what a write that failed was
+//! to tell is lost.
 
 use client::Key;
 use k8s_openapi::api::core::v1::{Pod, Service};
@@ -15,7 +16,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub const ANNOTATION: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 
 /// What was seen of a Service.
-#[derive(Default)]
 struct Seen {
     service: Option<Timestamp>,
     /// Pods by a hash of their names, ordered; a great many are remembered, and two of one hash cost one measurement.
@@ -27,7 +27,8 @@ struct Seen {
 pub struct Triggers(Mutex<HashMap<Key, Seen>>);
 
 impl Triggers {
-    /// When the earliest of what is new happened to the Service or to pods it selects; `None` when nothing is new.
+    /// When the earliest of what is new happened to the Service or to pods it selects, and of a Service that nobody knows when it was
+    /// made; `None` when nothing is new.
     pub fn of<'p>(&self, key: &Key, service: &Service, pods: impl Iterator<Item = &'p Arc<Pod>>) -> Option<Timestamp> {
         let mut turns: Vec<(u64, Timestamp)> = pods.filter_map(|pod| Some((hash(pod), turned(pod)?))).collect();
         turns.sort_unstable();
@@ -36,7 +37,11 @@ impl Triggers {
             pods: turns.into(),
         };
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let seen = all.entry(key.clone()).or_default();
+        let Some(seen) = all.get_mut(key) else {
+            let made = now.service;
+            all.insert(key.clone(), now);
+            return made;
+        };
         let trigger = earliest(seen, &now);
         *seen = now;
         trigger
@@ -120,7 +125,16 @@ mod tests {
             assert_eq!(of(pods), expected.map(at), "{pods:?}");
         }
         triggers.forget(&key);
-        assert_eq!(of(&[("a", 40)]), Some(at(20)), "a Service that was made anew");
+        assert_eq!(
+            of(&[("a", 10)]),
+            Some(at(20)),
+            "a Service that was made for pods that were there"
+        );
+        assert_eq!(
+            of(&[("a", 10), ("b", 15)]),
+            Some(at(15)),
+            "a pod that it selects from now on"
+        );
         assert_eq!(
             triggers.of(&Key::new("ns", "t"), &Service::default(), std::iter::empty()),
             None

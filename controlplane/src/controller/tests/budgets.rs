@@ -181,6 +181,103 @@ async fn owners_with_a_scale_are_asked() {
     world.until(&format!("{BUDGETS}/b"), |b| expects(b, 4, 3)).await;
 }
 
+/// Nobody may make another pod, so that none comes or goes by a change of scale.
+async fn no_more_pods(world: &World) {
+    let quotas = "/api/v1/namespaces/default/resourcequotas";
+    let quota = json!({"kind": "ResourceQuota", "apiVersion": "v1", "metadata": {"name": "q"}, "spec": {"hard": {"pods": "0"}}});
+    world.create(quotas, quota).await;
+    world
+        .until(&format!("{quotas}/q"), |quota| quota["status"]["used"].is_object())
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_scale_that_changes_no_pod_is_counted_all_the_same() {
+    let world = World::start(1).await;
+    world.deploy("web", 2, "nginx").await;
+    let template = json!({"metadata": {"labels": {"app": "web", "set": "s"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let set = |selector: Value| json!({"replicas": 1, "selector": selector, "serviceName": "s", "template": template});
+    let matching = json!({"matchLabels": {"set": "s"}});
+    let owners = [
+        ("/apis/apps/v1/namespaces/default/deployments", "web", Value::Null),
+        (
+            "/apis/apps/v1/namespaces/default/replicasets",
+            "rs",
+            json!({"kind": "ReplicaSet", "apiVersion": "apps/v1", "spec": set(matching.clone())}),
+        ),
+        (
+            "/apis/apps/v1/namespaces/default/statefulsets",
+            "sts",
+            json!({"kind": "StatefulSet", "apiVersion": "apps/v1", "spec": set(matching)}),
+        ),
+        (
+            "/api/v1/namespaces/default/replicationcontrollers",
+            "rc",
+            json!({"kind": "ReplicationController", "apiVersion": "v1", "spec": set(json!({"set": "s"}))}),
+        ),
+    ];
+    for (collection, name, owner) in &owners {
+        if let Some(mut owner) = owner.is_object().then(|| owner.clone()) {
+            owner["metadata"] = json!({"name": name});
+            if owner["kind"] != "StatefulSet" {
+                owner["spec"].as_object_mut().unwrap().remove("serviceName");
+            }
+            world.create(collection, owner).await;
+        }
+    }
+    world.create(BUDGETS, budget(json!({"maxUnavailable": 1}))).await;
+    let path = format!("{BUDGETS}/b");
+    world
+        .until(&path, |b| expects(b, 5, 4) && b["status"]["currentHealthy"] == 5)
+        .await;
+    no_more_pods(&world).await;
+    let mut expected = 5;
+    for (collection, name, _) in &owners {
+        world
+            .patch(&format!("{collection}/{name}"), json!({"spec": {"replicas": 4}}))
+            .await;
+        expected += if *name == "web" { 2 } else { 3 };
+        world.until(&path, |b| expects(b, expected, expected - 1)).await;
+        assert_eq!(pods(&world).await.len(), 5);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn owners_of_other_kinds_are_asked_again_after_a_while() {
+    let world = World::start(1).await;
+    let scale = json!({"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"});
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let definition = json!({"kind": "CustomResourceDefinition", "apiVersion": "apiextensions.k8s.io/v1",
+        "metadata": {"name": "herds.zoo.example"}, "spec": {"group": "zoo.example", "scope": "Namespaced",
+            "names": {"plural": "herds", "kind": "Herd"}, "versions": [{"name": "v1", "served": true, "storage": true,
+                "subresources": {"status": {}, "scale": scale}, "schema": {"openAPIV3Schema": schema}}]}});
+    world
+        .create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
+        .await;
+    let herds = "/apis/zoo.example/v1/namespaces/default/herds";
+    world.until(herds, Value::is_object).await;
+    let herd =
+        json!({"kind": "Herd", "apiVersion": "zoo.example/v1", "metadata": {"name": "h"}, "spec": {"replicas": 3}});
+    let uid = world.create(herds, herd).await["metadata"]["uid"].clone();
+    world
+        .until("/api/v1/namespaces/default/serviceaccounts/default", Value::is_object)
+        .await;
+    let owner = json!({"apiVersion": "zoo.example/v1", "kind": "Herd", "name": "h", "uid": uid, "controller": true});
+    let pod = json!({"kind": "Pod", "apiVersion": "v1",
+        "metadata": {"name": "p", "labels": {"app": "web"}, "ownerReferences": [owner]},
+        "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    world.create(PODS, pod).await;
+    world.create(BUDGETS, budget(json!({"maxUnavailable": 1}))).await;
+    let path = format!("{BUDGETS}/b");
+    world
+        .until(&path, |b| expects(b, 3, 2) && b["status"]["currentHealthy"] == 1)
+        .await;
+    world
+        .patch(&format!("{herds}/h"), json!({"spec": {"replicas": 7}}))
+        .await;
+    world.until(&path, |b| expects(b, 7, 6)).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn owners_that_could_not_be_asked_are_asked_again() {
     let controller = "system:serviceaccount:kube-system:disruption-controller".to_owned();
