@@ -328,7 +328,11 @@ impl Scheduler {
                 }
             }
         }
-        self.queue.put(info, Instant::now());
+        let (profile, began) = (info.scheduler().to_owned(), Instant::now());
+        if let Some(said) = self.queue.put(info, began) {
+            let scheduling = &self.metrics.scheduling;
+            scheduling.asked(("PreEnqueue", said), &profile, began.elapsed());
+        }
     }
 
     fn assigned(&mut self, pod: Arc<Pod>, uid: &str, node: &str) {

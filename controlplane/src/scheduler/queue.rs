@@ -203,10 +203,16 @@ impl PodQueue {
         }
     }
 
-    /// Takes in a pod without a node, or what it has become.
-    pub fn put(&mut self, info: Arc<PodInfo>, now: Instant) {
+    /// Takes in a pod without a node, or what it has become; what PreEnqueue said (upstream's name of it), where it had to be asked: of a
+    /// pod that is new, or was held back.
+    pub fn put(&mut self, info: Arc<PodInfo>, now: Instant) -> Option<&'static str> {
         let uid = info.uid.clone();
         let gated = scheduling_gates::holds_back(&info);
+        let said = if gated {
+            "UnschedulableAndUnresolvable"
+        } else {
+            "Success"
+        };
         match self.entries.get_mut(&uid) {
             None => {
                 let entry = Entry {
@@ -223,6 +229,7 @@ impl PodQueue {
                     true => self.count("unschedulable", label::ADDED),
                     false => self.activate(&uid, label::ADDED),
                 }
+                Some(said)
             }
             Some(entry) => {
                 let changed =
@@ -239,6 +246,7 @@ impl PodQueue {
                     Place::InFlight { .. } if changed => entry.place = Place::InFlight { moved: true },
                     _ => {}
                 }
+                matches!(place, Place::Gated).then_some(said)
             }
         }
     }

@@ -40,7 +40,7 @@ async fn a_pod_that_finished_holds_nothing_of_its_node_though_its_object_stays()
         assert!(counted.lines().any(|had| had == line), "{line} is not in\n{counted}");
     }
     // One node does not ask for scores.
-    for point in ["Reserve", "Permit", "PreBind", "Bind", "PostBind"] {
+    for point in ["PreEnqueue", "Reserve", "Permit", "PreBind", "Bind", "PostBind"] {
         let line =
             format!("{of_point}{{extension_point=\"{point}\",status=\"Success\",profile=\"default-scheduler\"}} 2");
         assert!(counted.lines().any(|had| had == line), "{line} is not in\n{counted}");

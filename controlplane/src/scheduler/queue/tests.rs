@@ -43,10 +43,12 @@ async fn priority_then_age() {
 async fn gated_pods_wait_for_their_gates() {
     let now = Instant::now();
     let mut queue = PodQueue::default();
-    queue.put(info("a", 0, json!({"spec": {"schedulingGates": [{"name": "x"}]}})), now);
+    let said = queue.put(info("a", 0, json!({"spec": {"schedulingGates": [{"name": "x"}]}})), now);
+    assert_eq!(said, Some("UnschedulableAndUnresolvable"));
     assert_eq!(pop(&mut queue, now), None);
     assert_eq!(queue.next_due(), None);
-    queue.put(info("a", 0, json!({})), now);
+    assert_eq!(queue.put(info("a", 0, json!({})), now), Some("Success"));
+    assert_eq!(queue.put(info("a", 0, json!({})), now), None, "it has been asked");
     assert_eq!(pop(&mut queue, now).as_deref(), Some("a"));
 }
 
