@@ -18,10 +18,34 @@ const DEADLINE: Duration = Duration::from_secs(10);
 /// Longest part of a reference, in bytes.
 const PART_MAX: usize = 253;
 
+/// Looks in a row that nobody answers, for which what is known stays so: a budget that allowed what it did before and forbade it by turns
+/// would be written, and woken by that, without end.
+const MISSES_MAX: u8 = 3;
+
+/// What an owner's scale says, or why there is none.
+struct Known {
+    said: Result<i32, String>,
+    /// Looks since then that nobody answered.
+    misses: u8,
+}
+
 /// What is known, by the whole reference: anybody may write another's UID into one.
 #[derive(Default)]
 pub struct Scales {
-    known: Mutex<BTreeMap<Unknown, Result<i32, String>>>,
+    known: Mutex<BTreeMap<Unknown, Known>>,
+}
+
+/// What came of a look at an owner's scale.
+#[derive(Debug, PartialEq, Eq)]
+enum Answer {
+    /// So many replicas.
+    Replicas(i32),
+    /// The owner of that UID is gone.
+    Gone,
+    /// It has no scale, or none for us: why.
+    Refused(String),
+    /// Nobody answered, or could: why.
+    Missed(String),
 }
 
 /// Whether a text may be a part of a path, and nothing but that part.
@@ -47,7 +71,7 @@ fn refusal(owner: &Unknown) -> Option<Option<String>> {
 }
 
 impl Scales {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Unknown, Result<i32, String>>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Unknown, Known>> {
         self.known.lock().expect("no holder of this lock panics")
     }
 
@@ -55,7 +79,7 @@ impl Scales {
     pub fn get(&self, owner: &Unknown) -> Option<Result<i32, String>> {
         match refusal(owner) {
             Some(why) => why.map(Err),
-            None => self.lock().get(owner).cloned(),
+            None => self.lock().get(owner).map(|known| known.said.clone()),
         }
     }
 
@@ -63,51 +87,67 @@ impl Scales {
     pub async fn look_up(&self, client: &kube::Client, owners: Vec<Unknown>) {
         let owners = owners.into_iter().filter(|owner| refusal(owner).is_none());
         for owner in owners.take(ASKED_MAX) {
-            let found = ask(client, &owner).await;
-            let mut known = self.lock();
-            if known.len() >= REMEMBERED {
-                known.clear();
-            }
-            match found {
-                Some(found) => known.insert(owner, found),
-                None => known.remove(&owner),
-            };
+            let answer = ask(client, &owner).await;
+            self.note(owner, answer);
         }
+    }
+
+    fn note(&self, owner: Unknown, answer: Answer) {
+        let mut known = self.lock();
+        if known.len() >= REMEMBERED {
+            known.clear();
+        }
+        let said = match answer {
+            Answer::Replicas(replicas) => Ok(replicas),
+            Answer::Refused(why) => Err(why),
+            Answer::Gone => return drop(known.remove(&owner)),
+            Answer::Missed(why) => {
+                if let Some(known) = known.get_mut(&owner).filter(|known| known.said.is_ok())
+                    && known.misses < MISSES_MAX
+                {
+                    known.misses += 1;
+                    return;
+                }
+                Err(why)
+            }
+        };
+        known.insert(owner, Known { said, misses: 0 });
     }
 }
 
-/// The owner's scale, or why there is none; `None` when the owner of that UID is gone.
-async fn ask(client: &kube::Client, owner: &Unknown) -> Option<Result<i32, String>> {
+async fn ask(client: &kube::Client, owner: &Unknown) -> Answer {
     let (resource, has_scale) = match discovery::of_kind(client, &owner.api_version, &owner.kind).await {
         Ok(Some(found)) => found,
         Ok(None) => {
-            let text = format!(
-                "no matches for kind {:?} in version {:?}",
-                owner.kind, owner.api_version
-            );
-            return Some(Err(text));
+            let (kind, version) = (&owner.kind, &owner.api_version);
+            return Answer::Refused(format!("no matches for kind {kind:?} in version {version:?}"));
         }
-        Err(error) => return Some(Err(error)),
+        Err(error) => return Answer::Missed(error),
     };
     if !has_scale {
         let group = if resource.group.is_empty() { "" } else { "." };
         let name = format!("{}{group}{}", resource.plural, resource.group);
-        return Some(Err(format!("{name} does not implement the scale subresource")));
+        return Answer::Refused(format!("{name} does not implement the scale subresource"));
     }
     let path = format!("{}/scale", resource.path(&owner.key));
     let request = match Request::get(path).body(Vec::new()) {
         Ok(request) => request,
-        Err(error) => return Some(Err(error.to_string())),
+        Err(error) => return Answer::Refused(error.to_string()),
     };
     match timeout(DEADLINE, client.request::<Value>(request)).await {
         Ok(Ok(scale)) if scale["metadata"]["uid"] == *owner.uid => {
             let replicas = scale["spec"]["replicas"].as_i64().unwrap_or(0);
-            Some(Ok(i32::try_from(replicas).unwrap_or(i32::MAX)))
+            Answer::Replicas(i32::try_from(replicas).unwrap_or(i32::MAX))
         }
-        Ok(Ok(_)) => None,
-        Ok(Err(kube::Error::Api(status))) if status.code == 404 => None,
-        Ok(Err(error)) => Some(Err(error.to_string())),
-        Err(_) => Some(Err("deadline exceeded".to_owned())),
+        Ok(Ok(_)) => Answer::Gone,
+        Ok(Err(kube::Error::Api(status))) if status.code == 404 => Answer::Gone,
+        Ok(Err(error)) => match &error {
+            kube::Error::Api(status) if (400..500).contains(&status.code) && status.code != 429 => {
+                Answer::Refused(error.to_string())
+            }
+            _ => Answer::Missed(error.to_string()),
+        },
+        Err(_) => Answer::Missed("deadline exceeded".to_owned()),
     }
 }
 
@@ -156,9 +196,32 @@ mod tests {
     #[test]
     fn what_is_known_of_one_reference_is_not_said_of_another_of_its_uid() {
         let scales = Scales::default();
-        scales.lock().insert(owner("apps/v1", "Deployment", "web"), Ok(3));
+        scales.note(owner("apps/v1", "Deployment", "web"), Answer::Replicas(3));
         assert_eq!(scales.get(&owner("apps/v1", "Deployment", "web")), Some(Ok(3)));
         assert_eq!(scales.get(&owner("apps/v1", "Deployment", "other")), None);
         assert_eq!(scales.get(&owner("batch/v1", "Job", "web")), None);
+    }
+    #[test]
+    fn what_is_known_stays_so_while_now_and_then_nobody_answers() {
+        let scales = Scales::default();
+        let web = || owner("apps/v1", "Deployment", "web");
+        let after = |answer: Answer| {
+            scales.note(web(), answer);
+            scales.get(&web())
+        };
+        let missed = || Answer::Missed("deadline exceeded".to_owned());
+        let failed = Some(Err("deadline exceeded".to_owned()));
+        assert_eq!(after(missed()), failed, "nothing is known yet");
+        for _ in 0..5 {
+            assert_eq!(after(Answer::Replicas(3)), Some(Ok(3)));
+            for _ in 0..MISSES_MAX {
+                assert_eq!(after(missed()), Some(Ok(3)));
+            }
+        }
+        assert_eq!(after(missed()), failed, "nobody has for too long");
+        assert_eq!(after(Answer::Replicas(4)), Some(Ok(4)));
+        assert_eq!(after(Answer::Refused("no".to_owned())), Some(Err("no".to_owned())));
+        assert_eq!(after(Answer::Replicas(4)), Some(Ok(4)));
+        assert_eq!(after(Answer::Gone), None);
     }
 }
