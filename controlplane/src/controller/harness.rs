@@ -9,7 +9,7 @@ use super::event::Recorder;
 use super::execute::{Applied, execute_once, recheck};
 use super::informers::Informers;
 use super::queue::Queue;
-use super::write::{EventText, Failure, Plan, Write};
+use super::write::{EventText, Failure, Plan, Verb, Write};
 use crate::metrics::QueueMetrics;
 use crate::metrics::controllers::Controllers as Counters;
 use crate::turn::{self, TURN};
@@ -29,6 +29,10 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+mod repeat;
+
+use repeat::Repeats;
+
 /// Largest slow-start batch.
 const BATCH: usize = 500;
 
@@ -38,6 +42,8 @@ pub trait Controller: Send + Sync + 'static {
     const NAME: &'static str;
     /// Keys that are reconciled at the same time: one, where a plan must see what the last one wrote.
     const AT_ONCE: usize = 16;
+    /// Whether each write of a plan is a matter of its own: what the server refuses of one stands in no other's way.
+    const EACH_ALONE: bool = false;
     /// How long the first retry of what failed waits; each further one twice as long.
     const RETRY_FIRST: Duration = Duration::from_millis(5);
     /// The longest it waits.
@@ -197,6 +203,8 @@ struct Running<C> {
     environment: Environment,
     queue: Arc<Queue<Key>>,
     failures: Mutex<BTreeMap<Key, u32>>,
+    /// What each key wrote last.
+    repeats: Mutex<Repeats>,
     /// Names chosen so far.
     named: AtomicU64,
 }
@@ -216,6 +224,7 @@ pub async fn run<C: Controller>(controller: C, environment: Environment) {
         environment,
         queue,
         failures: Mutex::new(BTreeMap::new()),
+        repeats: Mutex::default(),
         named: AtomicU64::new(0),
     };
     tokio::select! {
@@ -262,7 +271,9 @@ impl<C: Controller> Running<C> {
             let status = self.controller.status(&key, now, failure.as_ref());
             let failed = self.batches(&key, &status).await;
             failure = failure.or(failed);
+            self.pace(&key, &status, failure.as_ref());
         } else {
+            self.pace(&key, &writes, None);
             // The status follows when the key is reconciled again, on informers that show the writes.
             self.queue.add(key.clone());
         }
@@ -287,6 +298,21 @@ impl<C: Controller> Running<C> {
         key
     }
 
+    /// Holds the key back where these writes, which worked, are the same again and again.
+    fn pace(&self, key: &Key, writes: &[Write], failure: Option<&Failure>) {
+        if failure.is_some() || writes.is_empty() {
+            return;
+        }
+        let mut repeats = self.repeats.lock().expect("no holder of this lock panics");
+        let wait = repeats.note(key, writes, (C::RETRY_FIRST, C::RETRY_MAX), Instant::now());
+        drop(repeats);
+        if let Some(wait) = wait {
+            self.environment.metrics.retries.inc();
+            tracing::warn!(controller = C::NAME, %key, ?wait, "what is written does not last: somebody else writes otherwise");
+            self.queue.hold(key, wait);
+        }
+    }
+
     fn failed(&self, key: &Key) -> Duration {
         let mut failures = self.failures.lock().expect("no holder of this lock panics");
         let count = failures.entry(key.clone()).or_default();
@@ -300,25 +326,32 @@ impl<C: Controller> Running<C> {
         self.failures.lock().expect("no holder of this lock panics").remove(key);
     }
 
-    /// Does the writes in batches of 1, 2, 4, ...; stops after the first batch with a failure. Where some give an owner what is
-    /// nobody's, it is asked for first, once: informers may not show yet that it goes, and lets go of its own.
+    /// Does the writes in batches of 1, 2, 4, ...; stops after the first batch with a failure, but where each is a matter of its own
+    /// (as deletions are, where nothing else is done) and the server says no to this one. Where some give an owner what is nobody's,
+    /// it is asked for first, once: informers may not show yet that it goes, and lets go of its own.
     async fn batches(&self, key: &Key, writes: &[Write]) -> Option<Failure> {
         if let Some(adopter) = writes.iter().find_map(|write| write.adopter.as_deref())
             && let Err(failure) = recheck(&self.environment.client, adopter).await
         {
             return Some(failure);
         }
+        let each_alone = C::EACH_ALONE || writes.iter().all(|write| matches!(write.verb, Verb::Delete { .. }));
         let mut rest = writes;
         let mut size = 1;
+        let mut first = None;
         while !rest.is_empty() {
             let (batch, after) = rest.split_at(size.min(rest.len()));
             let done = join_all(batch.iter().map(|write| self.write(key, write))).await;
-            if let Some(failure) = done.into_iter().flatten().next() {
-                return Some(failure);
+            let failures: Vec<Failure> = done.into_iter().flatten().collect();
+            let goes_on = each_alone && failures.iter().all(Failure::is_refusal);
+            let is_over = !failures.is_empty() && !goes_on;
+            first = first.or(failures.into_iter().next());
+            if is_over {
+                break;
             }
             (rest, size) = (after, (size * 2).min(BATCH));
         }
-        None
+        first
     }
 
     /// Bits that no other creation of this process has, for a name.

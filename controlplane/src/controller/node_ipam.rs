@@ -114,6 +114,8 @@ impl Range {
 
 impl Controller for NodeIpam {
     const NAME: &'static str = "node-controller";
+    /// One node that nobody may write keeps no other from its block.
+    const EACH_ALONE: bool = true;
 
     fn wire(&self, wiring: &mut Wiring) {
         wiring.on(&self.informers.nodes, |change| {
@@ -159,21 +161,22 @@ pub fn plan(nodes: &[Arc<Node>], ranges: &[Range]) -> Plan {
         .filter(|n| pod_cidrs(n).is_empty() && n.metadata.deletion_timestamp.is_none())
     {
         let blocks: Option<Vec<String>> = free.iter_mut().map(Iterator::next).collect();
+        let told = |reason: &'static str| EventText {
+            regarding: reference(&write::NODES, &**node),
+            kind: "Normal",
+            reason,
+            message: format!("Node {} status is now: {reason}", node.name_any()),
+        };
         let Some(blocks) = blocks else {
-            plan.events.push(EventText {
-                regarding: reference(&write::NODES, &**node),
-                kind: "Normal",
-                reason: "CIDRNotAvailable",
-                message: format!("Node {} status is now: CIDRNotAvailable", node.name_any()),
-            });
+            plan.events.push(told("CIDRNotAvailable"));
             continue;
         };
         let body = json!({
             "metadata": {"uid": node.metadata.uid, "resourceVersion": node.metadata.resource_version},
             "spec": {"podCIDR": blocks[0], "podCIDRs": blocks},
         });
-        plan.writes
-            .push(Write::patch(write::NODES, Key::of(&**node), PatchKind::Merge, body));
+        let write = Write::patch(write::NODES, Key::of(&**node), PatchKind::Merge, body);
+        plan.writes.push(write.failure(told("CIDRAssignmentFailed")));
     }
     plan
 }

@@ -163,6 +163,8 @@ fn is_tainting(write: &Write) -> bool {
 
 impl Controller for NodeLifecycle {
     const NAME: &'static str = "node-controller";
+    /// A node's taints and its pods' readiness are told apart from each other.
+    const EACH_ALONE: bool = true;
 
     fn wire(&self, wiring: &mut Wiring) {
         let (census, rates) = (Arc::clone(&self.census), self.rates);

@@ -19,6 +19,8 @@ struct State<K> {
     delayed: BTreeMap<(Instant, u64), K>,
     /// Earliest delayed entry of each key.
     due: BTreeMap<K, (Instant, u64)>,
+    /// Keys that are not to be worked on before then.
+    held: BTreeMap<K, Instant>,
     sequence: u64,
     metrics: QueueMetrics,
 }
@@ -45,6 +47,7 @@ impl<K: Clone + Ord> Queue<K> {
                 running: BTreeSet::new(),
                 delayed: BTreeMap::new(),
                 due: BTreeMap::new(),
+                held: BTreeMap::new(),
                 sequence: 0,
                 metrics,
             }),
@@ -54,7 +57,11 @@ impl<K: Clone + Ord> Queue<K> {
 }
 
 impl<K: Clone + Ord> State<K> {
+    /// Whether there is something for the consumer to look at.
     fn add(&mut self, key: K) -> bool {
+        if let Some(until) = self.held_until(&key) {
+            return self.delay(key, until);
+        }
         if !self.dirty.insert(key.clone()) {
             return false;
         }
@@ -63,6 +70,31 @@ impl<K: Clone + Ord> State<K> {
             return false;
         }
         self.make_ready(key);
+        true
+    }
+
+    /// Until when the key is held back; it is held no longer when that is over.
+    fn held_until(&mut self, key: &K) -> Option<Instant> {
+        let until = *self.held.get(key)?;
+        if until > Instant::now() {
+            return Some(until);
+        }
+        self.held.remove(key);
+        None
+    }
+
+    /// The earliest of several delays wins; whether this one does.
+    fn delay(&mut self, key: K, at: Instant) -> bool {
+        if let Some(&due) = self.due.get(&key) {
+            if due.0 <= at {
+                return false;
+            }
+            self.delayed.remove(&due);
+        }
+        self.sequence += 1;
+        let due = (at, self.sequence);
+        self.delayed.insert(due, key.clone());
+        self.due.insert(key, due);
         true
     }
 
@@ -101,17 +133,18 @@ impl<K: Clone + Ord> Queue<K> {
             return self.add(key);
         }
         let at = Instant::now() + delay.min(DELAY_MAX);
-        let mut state = self.lock();
-        if let Some(&due) = state.due.get(&key) {
-            if due.0 <= at {
-                return;
-            }
-            state.delayed.remove(&due);
+        if self.lock().delay(key, at) {
+            self.wake.notify_one();
         }
-        state.sequence += 1;
-        let due = (at, state.sequence);
-        state.delayed.insert(due, key.clone());
-        state.due.insert(key, due);
+    }
+
+    /// Holds back a key that is being worked on: however it is added, it is worked on after that time, and then it is.
+    pub fn hold(&self, key: &K, delay: Duration) {
+        let until = Instant::now() + delay.min(DELAY_MAX);
+        let mut state = self.lock();
+        state.held.insert(key.clone(), until);
+        state.dirty.remove(key);
+        state.delay(key.clone(), until);
         drop(state);
         self.wake.notify_one();
     }
@@ -199,6 +232,29 @@ mod tests {
         queue.done(&1);
         tokio::time::advance(Duration::from_secs(100)).await;
         assert_eq!(next(&queue).await, None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_that_is_held_waits_however_it_is_added() {
+        let queue = Queue::default();
+        queue.add(1);
+        assert_eq!(next(&queue).await, Some(1));
+        queue.add(1);
+        queue.hold(&1, Duration::from_secs(10));
+        queue.add(1);
+        queue.add_after(1, Duration::from_secs(1));
+        queue.done(&1);
+        queue.add(1);
+        queue.add(2);
+        assert_eq!((next(&queue).await, next(&queue).await), (Some(2), None));
+        tokio::time::advance(Duration::from_secs(9)).await;
+        assert_eq!(next(&queue).await, None);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!((next(&queue).await, next(&queue).await), (Some(1), None));
+        queue.add(1);
+        queue.done(&1);
+        assert_eq!((next(&queue).await, next(&queue).await), (Some(1), None));
+        assert!(queue.lock().held.is_empty());
     }
 
     #[tokio::test(start_paused = true)]

@@ -333,7 +333,8 @@ pub fn event<K: kube::Resource>(
 /// What a controller wants done about a key.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
-    /// Writes, done in slow-start batches (1, 2, 4, ...) in this order; the first failing batch is the last.
+    /// Writes, done in slow-start batches (1, 2, 4, ...) in this order; the first failing batch is the last, but where each write is
+    /// a matter of its own.
     pub writes: Vec<Write>,
     /// Events about decisions that are not writes.
     pub events: Vec<EventText>,
@@ -364,6 +365,13 @@ pub struct Failure {
     pub reason: String,
     /// The server's text.
     pub message: String,
+}
+
+impl Failure {
+    /// Whether the server has judged this very write: no answer, a failure of its own and too many requests are no word about it.
+    pub fn is_refusal(&self) -> bool {
+        (400..500).contains(&self.code) && self.code != 429
+    }
 }
 
 #[cfg(test)]

@@ -145,7 +145,9 @@ pub fn plan(
             },
             subsets: Some(subsets),
         };
-        return Some(Write::create(write::ENDPOINTS, &new));
+        let about = format!("Failed to create endpoint for service {}: {{}}", Key::of(service));
+        let told = write::event(&write::ENDPOINTS, &new, "Warning", "FailedToCreateEndpoint", about);
+        return Some(Write::create(write::ENDPOINTS, &new).failure(told));
     };
     let marked = old.annotations().contains_key(OVER_CAPACITY);
     if old.subsets.as_deref().unwrap_or_default() == subsets && *old.labels() == labels && marked == truncated {
@@ -161,5 +163,7 @@ pub fn plan(
         annotations.remove(OVER_CAPACITY);
     }
     new.metadata.annotations = annotated(Some(annotations), trigger);
-    Some(Write::replace(write::ENDPOINTS, &new))
+    let about = format!("Failed to update endpoint {}: {{}}", Key::of(service));
+    let told = write::event(&write::ENDPOINTS, &new, "Warning", "FailedToUpdateEndpoint", about);
+    Some(Write::replace(write::ENDPOINTS, &new).failure(told))
 }

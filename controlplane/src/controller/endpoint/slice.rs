@@ -21,6 +21,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+mod group;
+
+use group::{by_group, named};
+
 /// Label that names the Service.
 pub const SERVICE_NAME: &str = "kubernetes.io/service-name";
 const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
@@ -285,29 +289,6 @@ fn identity(endpoint: &Endpoint) -> String {
 /// (address type, ports): endpoints share slices only when these agree.
 type Group = (&'static str, Vec<Port>);
 
-/// A group as slices name it: ports in any order are the same, as upstream compares them.
-type Named = (
-    String,
-    Vec<(Option<String>, Option<String>, Option<i32>, Option<String>)>,
-);
-
-fn named(kind: &str, ports: &[EndpointPort]) -> Named {
-    let port = |p: &EndpointPort| (p.name.clone(), p.protocol.clone(), p.port, p.app_protocol.clone());
-    let mut ports: Vec<_> = ports.iter().map(port).collect();
-    ports.sort();
-    (kind.to_owned(), ports)
-}
-
-/// The Service's slices by their groups: there may be very many of both.
-fn by_group(service: &Service, slices: &[Arc<EndpointSlice>]) -> BTreeMap<Named, Vec<Arc<EndpointSlice>>> {
-    let mut groups: BTreeMap<Named, Vec<_>> = BTreeMap::new();
-    for slice in slices.iter().filter(|slice| is_owned(slice, service)) {
-        let group = named(&slice.address_type, slice.ports.as_deref().unwrap_or_default());
-        groups.entry(group).or_default().push(slice.clone());
-    }
-    groups
-}
-
 /// What became of a family's hints by zones.
 pub type Hints = (&'static str, Result<(), String>);
 
@@ -379,7 +360,20 @@ pub fn plan(
     let mut writes: Vec<Write> = groups.flat_map(|group| group.writes(service, trigger)).collect();
     let stale = slices.iter().filter(|s| !kept.contains(&s.name_any()));
     writes.extend(stale.map(|s| Write::delete(write::ENDPOINT_SLICES, &**s)));
-    (writes, hints)
+    (writes.into_iter().map(|write| told_of(service, write)).collect(), hints)
+}
+
+/// With upstream's event for where it fails.
+fn told_of(service: &Service, write: Write) -> Write {
+    let (of, slice) = (Key::of(service), &write.key.name);
+    let what = match &write.verb {
+        Verb::Create(_) => format!("failed to create EndpointSlice for Service {of}"),
+        Verb::Delete { .. } => format!("failed to delete {slice} EndpointSlice for Service {of}"),
+        _ => format!("failed to update {slice} EndpointSlice for Service {of}"),
+    };
+    let message = format!("Error updating Endpoint Slices for Service {of}: {what}: {{}}");
+    let reason = "FailedToUpdateEndpointSlices";
+    write.failure(write::event(&write::SERVICES, service, "Warning", reason, message))
 }
 
 /// Hints of all endpoints of a family, whatever their ports.

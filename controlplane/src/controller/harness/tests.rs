@@ -38,7 +38,10 @@ fn running(deleted: Option<&'static str>) -> (Running<Nothing>, mpsc::UnboundedR
             Ok::<_, std::convert::Infallible>(Response::new(Body::from(object.to_string().into_bytes())))
         }
     });
-    let client = kube::Client::new(service, "default");
+    (running_over(Nothing, kube::Client::new(service, "default")), told)
+}
+
+fn running_over<C: Controller>(controller: C, client: kube::Client) -> Running<C> {
     let clock: Arc<dyn Clock> = Arc::new(client::SystemClock);
     let environment = Environment {
         informers: Informers::spawn(&client, 0, Kept::Asked),
@@ -48,14 +51,14 @@ fn running(deleted: Option<&'static str>) -> (Running<Nothing>, mpsc::UnboundedR
         metrics: QueueMetrics::default(),
         shutdown: CancellationToken::new(),
     };
-    let running = Running {
-        controller: Nothing,
+    Running {
+        controller,
         queue: Arc::new(Queue::counted(environment.metrics.clone())),
         environment,
         failures: Mutex::default(),
+        repeats: Mutex::default(),
         named: AtomicU64::new(0),
-    };
-    (running, told)
+    }
 }
 
 fn patches() -> Vec<Write> {
@@ -102,6 +105,80 @@ async fn nothing_is_given_to_an_owner_that_goes_though_no_informer_shows_it() {
     }
 }
 
+/// Whose writes have nothing to do with each other.
+struct Alone;
+
+impl Controller for Alone {
+    const NAME: &'static str = "alone";
+    const EACH_ALONE: bool = true;
+
+    fn wire(&self, _wiring: &mut Wiring) {}
+
+    fn plan(&self, _key: &Key, _now: Timestamp) -> Plan {
+        Plan::default()
+    }
+}
+
+/// Of a server that answers what concerns `held` with that code, and counts what it is asked.
+fn answering<C: Controller>(controller: C, code: u16) -> (Running<C>, Arc<AtomicU64>) {
+    let asked = Arc::new(AtomicU64::new(0));
+    let counting = Arc::clone(&asked);
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let is_watched = request.uri().query().is_some();
+        let is_held = request.uri().path().ends_with("/held");
+        let counting = Arc::clone(&counting);
+        async move {
+            if is_watched {
+                // An informer's list.
+                std::future::pending::<()>().await;
+            }
+            counting.fetch_add(1, Ordering::Relaxed);
+            let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": "x",
+                "message": "no", "metadata": {}});
+            let (code, body) = if is_held { (code, status) } else { (200, json!({})) };
+            let body = Body::from(body.to_string().into_bytes());
+            Ok::<_, std::convert::Infallible>(Response::builder().status(code).body(body).unwrap())
+        }
+    });
+    (running_over(controller, kube::Client::new(service, "default")), asked)
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_server_refuses_of_one_deletion_stands_in_no_others_way() {
+    let delete = |name: &str| {
+        let verb = Verb::Delete {
+            uid: "u".to_owned(),
+            revision: None,
+            grace: None,
+            propagation: None,
+        };
+        Write::new(PODS, Key::new("default", name), verb)
+    };
+    let key = Key::new("default", "web");
+    let deletions: Vec<Write> = ["held", "a", "b", "c"].map(delete).into();
+    // A plan that does other things, too, may go by what was done before; and who does not answer answers no other.
+    let held = Write::patch(PODS, Key::new("default", "held"), PatchKind::Strategic, json!({}));
+    let mixed = vec![held, delete("a")];
+    for (name, code, writes, expected) in [
+        ("a webhook", 403, &deletions, 4),
+        ("a conflict", 409, &deletions, 4),
+        ("too many requests", 429, &deletions, 1),
+        ("its own failure", 500, &deletions, 1),
+        ("steps", 403, &mixed, 1),
+    ] {
+        let (running, asked) = answering(Nothing, code);
+        let failure = running.batches(&key, writes).await.unwrap();
+        assert_eq!(
+            (failure.code, asked.load(Ordering::Relaxed)),
+            (code, expected),
+            "{name}"
+        );
+    }
+    let (running, asked) = answering(Alone, 403);
+    let failure = running.batches(&key, &mixed).await.unwrap();
+    assert_eq!((failure.code, asked.load(Ordering::Relaxed)), (403, 2));
+}
+
 /// Wants nothing, and counts how often it is asked.
 struct Counting(Arc<AtomicU64>);
 
@@ -127,6 +204,7 @@ async fn others_on_the_thread_have_their_turn_between_plans_without_writes() {
         queue: Arc::new(Queue::counted(environment.metrics.clone())),
         environment,
         failures: Mutex::default(),
+        repeats: Mutex::default(),
         named: AtomicU64::new(0),
     };
     ["a", "b"]

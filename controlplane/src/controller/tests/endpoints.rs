@@ -110,3 +110,53 @@ async fn what_changes_no_endpoint_and_no_budget_wakes_neither() {
     world.until(slices, |list| count(list) == 0).await;
     world.until(&budget, healthy(0)).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn whoever_undoes_what_a_controller_writes_keeps_it_busy_ever_less() {
+    let world = World::start(0).await;
+    let service = json!({"kind": "Service", "apiVersion": "v1", "metadata": {"name": "web"},
+        "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]}});
+    world.create("/api/v1/namespaces/default/services", service).await;
+    let all = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
+    let slices = format!("{all}?labelSelector=kubernetes.io/service-name=web");
+    let is_plain = |list: &Value| {
+        let labels = &list["items"][0]["metadata"]["labels"];
+        labels.is_object() && labels["mine"].is_null()
+    };
+    let mut took = Vec::new();
+    for _ in 0..20 {
+        let began = tokio::time::Instant::now();
+        let list = world.until(&slices, is_plain).await;
+        took.push(began.elapsed());
+        let name = list["items"][0]["metadata"]["name"].as_str().unwrap().to_owned();
+        let labelled = json!({"metadata": {"labels": {"mine": "1"}}});
+        world.patch(&format!("{all}/{name}"), labelled).await;
+    }
+    let together = |some: &[Duration]| some.iter().sum::<Duration>();
+    assert!(together(&took[..8]) < Duration::from_secs(1), "{took:?}");
+    assert!(together(&took) > Duration::from_secs(5), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn slices_that_nobody_may_write_are_told() {
+    let of = |name: &str| format!("system:serviceaccount:kube-system:{name}");
+    let denied = vec![
+        (of("endpointslice-controller"), "endpointslices"),
+        (of("endpoint-controller"), "endpoints"),
+    ];
+    let world = World::start_denying(0, Denied::new(Mutex::new(denied))).await;
+    let service = json!({"kind": "Service", "apiVersion": "v1", "metadata": {"name": "web"},
+        "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]}});
+    world.create("/api/v1/namespaces/default/services", service).await;
+    let told = |reason: &'static str, text: &'static str| {
+        move |events: &Value| {
+            let mut all = events["items"].as_array().unwrap().iter();
+            all.any(|e| e["reason"] == reason && e["message"].as_str().is_some_and(|m| m.starts_with(text)))
+        }
+    };
+    let events = "/api/v1/namespaces/default/events";
+    let slices = "Error updating Endpoint Slices for Service default/web: failed to create EndpointSlice for Service default/web: ";
+    world.until(events, told("FailedToUpdateEndpointSlices", slices)).await;
+    let endpoints = "Failed to create endpoint for service default/web: ";
+    world.until(events, told("FailedToCreateEndpoint", endpoints)).await;
+}
