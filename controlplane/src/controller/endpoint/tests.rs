@@ -4,6 +4,8 @@ use k8s_openapi::api::core::v1::Endpoints;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde_json::{Value, json};
 
+mod properties;
+
 fn service(extra: Value) -> Service {
     let mut value = json!({"metadata": {"name": "web", "namespace": "default", "uid": "s"},
         "spec": {"selector": {"app": "web"}, "ipFamilies": ["IPv4"], "clusterIP": "10.96.0.9",
@@ -259,7 +261,7 @@ fn ports_in_another_order_are_the_same_slices() {
 #[test]
 fn a_great_many_groups_are_found_among_as_many_slices() {
     let named = service(json!({"spec": {"ports": [{"name": "http", "port": 80, "targetPort": "web"}]}}));
-    let pods: Vec<_> = (0..3000)
+    let pods: Vec<_> = (0..4000)
         .map(|i| {
             let ports = json!([{"name": "web", "containerPort": 9000 + i}]);
             pod(i, json!({"spec": {"containers": [{"name": "c", "ports": ports}]}}))
@@ -271,11 +273,11 @@ fn a_great_many_groups_are_found_among_as_many_slices() {
         .enumerate()
         .map(|(i, write)| made(write, &format!("web-{i}")))
         .collect();
-    assert_eq!(old.len(), 3000);
+    assert_eq!(old.len(), 4000);
     let began = std::time::Instant::now();
     assert_eq!(slices(&named, &pods, &old), vec![]);
     let took = began.elapsed();
-    assert!(took.as_secs() < 3, "{took:?}");
+    assert!(took.as_secs() < 10, "{took:?}");
 }
 
 #[test]

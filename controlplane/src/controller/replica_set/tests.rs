@@ -4,6 +4,8 @@ use crate::controller::write::Verb;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
+mod properties;
+
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
 }
