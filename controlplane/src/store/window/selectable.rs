@@ -149,7 +149,10 @@ mod tests {
         let fields = [("a", "x"), ("b", ""), ("c", "yz"), ("d", "ö")];
         let fields = fields.map(|(name, text)| (Cow::Borrowed(name), text.to_owned()));
         let selectable = Selectable::of(&json!({}), fields);
-        assert_eq!(["a", "b", "c", "d", "e"].map(|name| selectable.field(name)), ["x", "", "yz", "ö", ""]);
+        assert_eq!(
+            ["a", "b", "c", "d", "e"].map(|name| selectable.field(name)),
+            ["x", "", "yz", "ö", ""]
+        );
         assert_eq!(selectable.names.len(), 3);
     }
 
