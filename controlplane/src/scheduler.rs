@@ -343,6 +343,7 @@ impl Scheduler {
         }
         let known = self.cluster.pod(uid);
         if known.is_some_and(|known| known.is_as(&pod)) {
+            self.cluster.renew(uid, pod);
             return;
         }
         // What was assumed says so already, but that it has its node.

@@ -136,7 +136,7 @@ fn below(resource: &Resource, namespace: &str) -> Vec<Arc<Stored>> {
 
 /// The quota that stored bytes say; what cannot be read bounds nothing, and is told of when it is shown.
 fn read(stored: &Stored) -> Quota {
-    let quota: ResourceQuota = serde_json::from_slice(stored.raw()).unwrap_or_else(|error| {
+    let quota: ResourceQuota = serde_json::from_slice(&stored.raw()).unwrap_or_else(|error| {
         tracing::error!(key = %stored.key, %error, "a quota cannot be read and bounds nothing");
         ResourceQuota::default()
     });
@@ -320,7 +320,7 @@ async fn write(
         .collect();
     object["status"]["used"] = Value::Object(used);
     let of = TypeMeta::new("v1", "ResourceQuota");
-    let raw = Bytes::from(canonical_owned(&of, &object, stored.owners()));
+    let raw = Bytes::from(canonical_owned(&of, &object, stored.owners().as_deref()));
     let store = server.store();
     let revision = match writing {
         Writing::Charge => store.put(&stored.key, raw, Expect::At(stored.revision)).await?,

@@ -79,7 +79,7 @@ impl Answer {
         match self {
             Self::List(page) => page.cost(output),
             Self::Watch { initial_bytes, .. } => *initial_bytes,
-            Self::Stored { stored, .. } if stored.raw().len() > UNCOUNTED_BYTES => written_bytes(stored, output),
+            Self::Stored { stored, .. } if stored.size() > UNCOUNTED_BYTES => written_bytes(stored, output),
             _ => 0,
         }
     }
@@ -87,12 +87,12 @@ impl Answer {
 
 /// What objects hold that may be written over while they are being sent, in bytes.
 pub(super) fn held_bytes<'a>(objects: impl Iterator<Item = &'a Arc<Stored>>) -> usize {
-    objects.map(|stored| stored.raw().len() + 64).sum()
+    objects.map(|stored| stored.size() + 64).sum()
 }
 
 /// What the text of an object takes at most.
 fn written_bytes(stored: &Stored, output: Output) -> usize {
-    text_bytes(stored.raw().len(), output)
+    text_bytes(stored.size(), output)
 }
 
 /// What the text of a value takes at most, which has so many bytes without blanks.
@@ -318,7 +318,7 @@ pub(super) fn json_of(stored: &Stored, revision: Revision, kind: &Kind) -> (Byte
 
 /// The bytes of an object that was stored under another schema as this one has them; `None` if they are the same.
 fn remade(stored: &Stored, schema: &Structural) -> Option<Bytes> {
-    if schema.is_settled(stored.raw()) {
+    if schema.is_settled(&stored.raw()) {
         return None;
     }
     let mut object = stored.owned_tree();
@@ -326,7 +326,7 @@ fn remade(stored: &Stored, schema: &Structural) -> Option<Bytes> {
     // What the bytes say of the form they are stored in is no reader's.
     let of = stored.type_meta().unwrap_or(TypeMeta::new("", ""));
     let bytes = canonical(&of, &object);
-    (bytes != *stored.raw()).then(|| Bytes::from(bytes))
+    (bytes != stored.raw()).then(|| Bytes::from(bytes))
 }
 
 /// The object's bare message in the form of a kind; shared with every other reader.

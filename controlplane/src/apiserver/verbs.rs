@@ -247,7 +247,7 @@ impl<'a> Call<'a> {
         let key = self.key(&self.info.name);
         let snapshot = self.window.cached();
         let there = snapshot.objects.get(key.as_str());
-        there.map_or(0, |stored| stored.raw().len()) + body
+        there.map_or(0, |stored| stored.size()) + body
     }
 
     /// What the reply of a write may take, before it begins: as much as it is about. A deletion of many asks for itself.

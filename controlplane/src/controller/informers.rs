@@ -171,7 +171,7 @@ pub struct Informers {
 }
 
 impl Informers {
-    /// Starts all of them; of pods that much is kept.
+    /// Starts all of them; of pods and nodes that much is kept.
     pub fn spawn(client: &Client, seed: u64, kept: Kept) -> Self {
         let mut seeds = seed;
         let mut options = |fields: &str| {
@@ -191,7 +191,7 @@ impl Informers {
             freed: Freed::new(quotas.clone()),
             quotas,
             pods: Informer::spawn_placed(Api::all(client.clone()), options(""), kept.of_pods(), pod::node_name),
-            nodes: Informer::spawn(Api::all(client.clone()), options("")),
+            nodes: Informer::spawn_keeping(Api::all(client.clone()), options(""), kept.of_nodes()),
             namespaces: Informer::spawn(Api::all(client.clone()), options("")),
             service_accounts: Informer::spawn(Api::all(client.clone()), options("")),
             root_cas: Informer::spawn(Api::all(client.clone()), options(&one_root_ca)),

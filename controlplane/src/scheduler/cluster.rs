@@ -325,6 +325,14 @@ impl Cluster {
         self.places.get(uid).map(|slot| &self.slots[*slot])
     }
 
+    /// A newer state of a counted pod that is no other to cycles ([`PodInfo::is_as`]): the one that all others let go of is not kept.
+    pub fn renew(&mut self, uid: &str, pod: Arc<Pod>) {
+        let slot = self.places.get(uid).map(|slot| &mut self.slots[*slot]);
+        if let Some(info) = slot.and_then(|node| node.pods.get_mut(uid)) {
+            Arc::make_mut(info).pod = pod;
+        }
+    }
+
     /// A counted pod.
     pub fn pod(&self, uid: &str) -> Option<&Arc<PodInfo>> {
         self.slots[*self.places.get(uid)?].pods.get(uid)

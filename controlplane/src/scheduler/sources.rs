@@ -69,12 +69,12 @@ where
 }
 
 impl Sources {
-    /// Starts copies of its own, for a scheduler without controllers beside it; of pods that much is kept.
+    /// Starts copies of its own, for a scheduler without controllers beside it; of pods and nodes that much is kept.
     pub fn spawn(client: &Client, seed: u64, kept: Kept) -> Self {
         let mut seed = seed;
         Self {
             pods: all_keeping(client, &mut seed, kept.of_pods()),
-            nodes: all(client, &mut seed),
+            nodes: all_keeping(client, &mut seed, kept.of_nodes()),
             namespaces: all(client, &mut seed),
             budgets: all(client, &mut seed),
             services: all(client, &mut seed),

@@ -4,12 +4,14 @@
 //! a position in the shared history and copies nothing. Never writes to the store except to compact what it has outlived.
 
 mod cursor;
+mod difference;
 mod encoded;
 mod expected;
 mod follow;
 mod history;
 mod interest;
 mod past;
+mod sample;
 mod selectable;
 mod stored;
 mod sweep;

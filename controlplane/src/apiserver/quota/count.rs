@@ -99,7 +99,7 @@ async fn latest(resource: &Resource, namespace: &str) -> Result<Vec<Arc<Stored>>
 
 /// What is no object of its type uses nothing; its key is told wherever it is read.
 fn object<W: DeserializeOwned + Into<M>, M>(stored: &Stored) -> Option<M> {
-    serde_json::from_slice::<W>(stored.raw()).ok().map(Into::into)
+    serde_json::from_slice::<W>(&stored.raw()).ok().map(Into::into)
 }
 
 /// What of a pod is counted: the rest of its metadata is not read.

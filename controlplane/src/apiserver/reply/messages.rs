@@ -107,7 +107,7 @@ impl Messages {
             while read < STORED_BYTES
                 && let Some(stored) = self.items.get(self.lengths.len())
             {
-                read += stored.raw().len();
+                read += stored.size();
                 self.lengths.push_back(self.item.bytes(stored).len());
             }
             if self.lengths.len() == self.items.len() {
@@ -119,7 +119,7 @@ impl Messages {
             && read < STORED_BYTES
             && let Some(stored) = self.items.pop_front()
         {
-            read += stored.raw().len();
+            read += stored.size();
             let bytes = self.item.bytes(&stored);
             self.text.write(&self.item_head.bytes(bytes.len()));
             self.text.write(&bytes);

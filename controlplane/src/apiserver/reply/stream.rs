@@ -89,7 +89,7 @@ impl Pieces {
         let mut read = 0;
         while !self.items.is_empty() && self.text.ready() < PIECE_BYTES && read < STORED_BYTES {
             let group = self.group();
-            read += group.iter().map(|stored| stored.raw().len()).sum::<usize>();
+            read += group.iter().map(|stored| stored.size()).sum::<usize>();
             self.write(&group);
         }
         match self.items.is_empty() {
@@ -106,7 +106,7 @@ impl Pieces {
         };
         let mut bytes = 0;
         let fit = self.items.iter().take(most).take_while(|stored| {
-            bytes += stored.raw().len();
+            bytes += stored.size();
             bytes <= GROUP_BYTES
         });
         let count = fit.count().max(1);

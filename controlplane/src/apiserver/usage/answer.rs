@@ -55,7 +55,7 @@ impl Found {
             Of::Node(_) => 1,
             Of::Pod(rates) => rates.len(),
         };
-        self.stored.raw().len().max(LEAST_BYTES) + containers * CONTAINER_BYTES
+        self.stored.size().max(LEAST_BYTES) + containers * CONTAINER_BYTES
     }
 }
 
@@ -142,7 +142,7 @@ async fn find(own: &Usage, server: &ApiServer, info: &RequestInfo) -> Result<Vec
             break;
         }
         // What selectors ask may have to be read of the object first.
-        turns.after(stored.raw().len().max(LEAST_BYTES)).await;
+        turns.after(stored.size().max(LEAST_BYTES)).await;
         let is_asked = info.name.is_empty() || stored.name() == info.name;
         if !is_asked || !filter.matches(stored) {
             continue;

@@ -73,7 +73,7 @@ async fn walk(snapshot: &Snapshot, prefix: &str, start: Option<&str>, limit: Opt
     while let Some(stored) = rest.next() {
         if !filter.is_everything() {
             // What selectors ask may have to be read of the objects first: others have their turn in between.
-            read += stored.raw().len();
+            read += stored.size();
             if read >= STORED_BYTES {
                 tokio::task::yield_now().await;
                 read = 0;

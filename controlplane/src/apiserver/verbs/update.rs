@@ -120,7 +120,7 @@ impl<F: Fn(&Old) -> Result<New, ApiError> + Send + Sync + 'static> Make<F> {
     }
 
     async fn from(&self, call: &Call<'_>, stored: &Stored, old: &Old, holds: Holds) -> Result<New, ApiError> {
-        let bytes = self.bytes.map_or(0, |bytes| bytes + stored.raw().len());
+        let bytes = self.bytes.map_or(0, |bytes| bytes + stored.size());
         if call.in_turn || !heavy::is_large(bytes) {
             return (self.make)(old);
         }
@@ -335,17 +335,17 @@ async fn store(
     dry_run: bool,
 ) -> Result<Outcome, Unwritten> {
     // What is too large already may shrink, or stay as large.
-    let most = SIZE_MAX_BYTES.max(stored.raw().len());
+    let most = SIZE_MAX_BYTES.max(stored.size());
     let (raw, owners) = create::fitting(call, &new, owners, most)?;
     let is_deletion = object::completes_deletion(&call.kind, &new);
     // Steps of a deletion are written even when the disk is nearly full; the store bounds how far the object may grow.
-    let frees_space = raw.len() <= stored.raw().len() || object::is_deleting(&new);
+    let frees_space = raw.len() <= stored.size() || object::is_deleting(&new);
     if dry_run {
         managed_fields::put(&mut new, owners);
         return Ok(Outcome::Done(Answer::Object { code: 200, object: new }));
     }
     let store = call.server.store();
-    if raw == *stored.raw() && !is_deletion && !store.is_stale(&stored.key, stored.revision).await {
+    if raw == stored.raw() && !is_deletion && !store.is_stale(&stored.key, stored.revision).await {
         return Ok(Outcome::Done(Answer::Stored {
             code: 200,
             revision: stored.revision,

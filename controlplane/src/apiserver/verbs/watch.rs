@@ -130,7 +130,7 @@ async fn chosen(snapshot: &Snapshot, prefix: &str, filter: &Filter) -> VecDeque<
     let mut chosen = VecDeque::new();
     let mut read = 0;
     for (number, stored) in list::range(&snapshot.objects, prefix, None).enumerate() {
-        read += stored.raw().len();
+        read += stored.size();
         if number % BATCH == BATCH - 1 || read >= reply::STORED_BYTES {
             // A selector that chooses few of many, or has to read them first, must not hold others up.
             tokio::task::yield_now().await;
@@ -356,7 +356,7 @@ impl Watcher {
                 self.initial = None;
                 return out;
             };
-            read += stored.raw().len();
+            read += stored.size();
             self.writer.event(&mut out, "ADDED", &stored, stored.revision);
         }
         out

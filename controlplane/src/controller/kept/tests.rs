@@ -159,6 +159,149 @@ fn whoever_names_a_secret_goes_on_naming_it() {
     }
 }
 
+/// A pod that runs as it was asked for, as nearly all do.
+fn running(extra: &Value) -> Pod {
+    let condition = |kind: &str| json!({"type": kind, "status": "True", "lastTransitionTime": "2026-01-01T00:00:01Z"});
+    let kinds = [
+        "PodReadyToStartContainers",
+        "Initialized",
+        "Ready",
+        "ContainersReady",
+        "PodScheduled",
+    ];
+    let asks = json!({"requests": {"cpu": "50m"}, "limits": {"cpu": "1"}});
+    let mut pod = json!({
+        "metadata": {"name": "p", "namespace": "default", "generateName": "p-"},
+        "spec": {"nodeName": "n", "dnsPolicy": "ClusterFirst", "serviceAccountName": "a", "serviceAccount": "a", "securityContext": {},
+            "containers": [{"name": "c", "image": "i", "resources": asks}]},
+        "status": {"phase": "Running", "podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}], "hostIP": "127.0.0.1", "qosClass": "Burstable",
+            "hostIPs": [{"ip": "127.0.0.1"}], "conditions": kinds.map(condition),
+            "containerStatuses": [{"name": "c", "image": "i", "imageID": "i", "ready": true, "started": true, "restartCount": 0,
+                "state": {"running": {"startedAt": "2026-01-01T00:00:01Z"}}, "lastState": {},
+                "resources": asks, "allocatedResources": asks["requests"]}]},
+    });
+    json_patch::merge(&mut pod, extra);
+    serde_json::from_value(pod).unwrap()
+}
+
+fn told(kept: &Pod) -> Vec<Value> {
+    let statuses = kept
+        .status
+        .as_ref()
+        .and_then(|status| status.container_statuses.as_ref());
+    statuses
+        .into_iter()
+        .flatten()
+        .map(|status| serde_json::to_value(status).unwrap())
+        .collect()
+}
+
+#[test]
+fn of_a_pod_that_runs_as_it_asks_nothing_is_kept_of_how_it_came_to_that() {
+    let left = serde_json::to_value(asked(running(&json!({})))).unwrap();
+    let condition = |kind: &str| json!({"type": kind, "status": "True", "lastTransitionTime": "2026-01-01T00:00:01Z"});
+    let expected = json!({"phase": "Running", "podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}],
+        "conditions": [condition("Ready"), condition("PodScheduled")]});
+    assert_eq!(left["status"], expected);
+    let spec: Vec<&String> = left["spec"].as_object().unwrap().keys().collect();
+    assert_eq!(spec, ["containers", "nodeName", "serviceAccountName"]);
+    assert_eq!(left["metadata"], json!({"name": "p", "namespace": "default"}));
+}
+
+/// Failure policies of Jobs name conditions and exit codes of their own, back-offs count restarts, and what holds more than it asks for
+/// is counted by that.
+#[test]
+fn what_became_of_containers_is_kept_where_it_tells_something() {
+    let of_job =
+        json!({"metadata": {"ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "j"}]}});
+    let kept = asked(running(&of_job));
+    assert_eq!(kept.status.unwrap().conditions.unwrap().len(), 5);
+    let status = |extra: &Value| {
+        let mut pod = serde_json::to_value(running(&json!({}))).unwrap();
+        json_patch::merge(&mut pod["status"]["containerStatuses"][0], extra);
+        told(&asked(serde_json::from_value(pod).unwrap()))
+    };
+    assert_eq!(status(&json!({})), [json!({}); 0]);
+    let plain = json!({"name": "c", "image": "", "imageID": "", "ready": false, "restartCount": 0});
+    let with = |extra: Value| {
+        let mut status = plain.clone();
+        json_patch::merge(&mut status, &extra);
+        [status]
+    };
+    let ended = json!({"state": {"terminated": {"exitCode": 3}}});
+    for (extra, left) in [
+        (json!({"restartCount": 2}), json!({"restartCount": 2})),
+        (
+            json!({"state": {"running": null, "terminated": {"exitCode": 3}}}),
+            ended,
+        ),
+        (
+            json!({"allocatedResources": {"cpu": "2"}}),
+            json!({"allocatedResources": {"cpu": "2"}}),
+        ),
+        (
+            json!({"resources": {"limits": {"cpu": "2"}}}),
+            json!({"resources": {"requests": {"cpu": "50m"}, "limits": {"cpu": "2"}}}),
+        ),
+    ] {
+        assert_eq!(status(&extra), with(left), "{extra}");
+    }
+    let pending = json!([{"type": RESIZE_PENDING, "status": "True", "reason": "Infeasible"}]);
+    let pod = asked(running(&json!({"status": {"conditions": pending}})));
+    let held = json!({"cpu": "50m"});
+    let all = json!({"allocatedResources": held, "resources": {"requests": held, "limits": {"cpu": "1"}}});
+    assert_eq!(told(&pod), with(all), "what it asks for is given by nobody");
+}
+
+/// One container has ended, the other has not: the pod's end is not that of the first.
+#[test]
+fn an_end_is_told_beside_containers_that_run_on() {
+    let two = json!([
+        {"name": "a", "image": "i", "imageID": "i", "ready": true, "restartCount": 0, "state": {"running": {}}},
+        {"name": "b", "image": "i", "imageID": "i", "ready": false, "restartCount": 0,
+            "state": {"terminated": {"exitCode": 0, "finishedAt": "2026-01-01T00:00:09Z"}}},
+    ]);
+    let whole = running(&json!({"status": {"containerStatuses": two}}));
+    let kept = asked(whole.clone());
+    assert_eq!(told(&kept).len(), 2);
+    assert_eq!(backoff::ended(&kept), backoff::ended(&whole));
+}
+
+#[test]
+fn of_a_node_nothing_is_kept_that_only_people_read() {
+    let amounts = json!({"cpu": "4", "pods": "110"});
+    let node = json!({
+        "metadata": {"name": "n", "labels": {"a": "b"}, "annotations": {"c": "d", LAST_APPLIED: "{}"}},
+        "spec": {"podCIDR": "10.0.0.0/24", "podCIDRs": ["10.0.0.0/24"], "taints": [{"key": "t", "effect": "NoSchedule"}], "unschedulable": true},
+        "status": {"addresses": [{"type": "InternalIP", "address": "10.0.0.1"}], "capacity": amounts, "allocatable": amounts,
+            "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "m"}],
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}}, "declaredFeatures": ["F"],
+            "images": [{"names": ["i"], "sizeBytes": 1}], "volumesInUse": ["v"], "runtimeHandlers": [{"name": ""}],
+            "nodeInfo": {"machineID": "", "systemUUID": "", "bootID": "", "kernelVersion": "", "osImage": "", "architecture": "",
+                "containerRuntimeVersion": "", "kubeletVersion": "", "kubeProxyVersion": "", "operatingSystem": ""}},
+    });
+    let kept = |node: &Value| -> Value {
+        serde_json::to_value(Kept::Asked.of_nodes()(serde_json::from_value(node.clone()).unwrap())).unwrap()
+    };
+    let left = kept(&node);
+    assert_eq!(left["spec"], node["spec"]);
+    assert_eq!(left["metadata"]["annotations"], json!({"c": "d"}));
+    let status: Vec<&String> = left["status"].as_object().unwrap().keys().collect();
+    assert_eq!(
+        status,
+        ["addresses", "allocatable", "conditions", "declaredFeatures", "images"]
+    );
+    let mut bare = node.clone();
+    bare["status"].as_object_mut().unwrap().remove("allocatable");
+    assert_eq!(
+        kept(&bare)["status"]["capacity"],
+        amounts,
+        "where there is nothing else"
+    );
+    let whole: Node = serde_json::from_value(node.clone()).unwrap();
+    assert_eq!(Kept::Whole.of_nodes()(whole.clone()), whole);
+}
+
 #[test]
 fn extenders_are_shown_whole_pods() {
     assert_eq!(Kept::beside(&[]), Kept::Asked);

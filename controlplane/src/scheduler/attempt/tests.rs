@@ -7,6 +7,8 @@ use super::super::testing::{cluster, node, pod};
 use super::super::{TURN, profile::Profile};
 use super::*;
 use crate::controller::kept::Kept;
+use client::Key;
+use client::informer::Change;
 use serde_json::json;
 use std::pin::pin;
 use tokio::task::JoinSet;
@@ -119,4 +121,28 @@ fn extenders_decide_who_goes_and_are_quoted_where_nobody_does() {
     let (nodes, message) = after(Err("extender x: broken".to_owned()));
     assert_eq!(nodes, Vec::<String>::new());
     assert!(message.ends_with(" preemption: extender x: broken"), "{message}");
+}
+
+/// A status changes nothing of what a cycle asks, and the state before it would be held for the scheduler alone.
+#[tokio::test(start_paused = true)]
+async fn of_a_placed_pod_the_state_that_all_share_is_held() {
+    let mut scheduler = scheduler(0);
+    let states = ["Pending", "Running"].map(|phase| {
+        let state = json!({"spec": {"nodeName": "n"}, "status": {"phase": phase}});
+        Arc::clone(&pod("p", state).pod)
+    });
+    let mut old = None;
+    let mut described = Vec::new();
+    for state in &states {
+        scheduler.pod_changed(Change {
+            key: Key::of(&**state),
+            old: old.replace(Arc::clone(state)),
+            new: Some(Arc::clone(state)),
+        });
+        let held = scheduler.cluster.pod("p").expect("counted");
+        assert!(Arc::ptr_eq(&held.pod, state));
+        described.push(Arc::as_ptr(held));
+    }
+    assert_eq!(described[0], described[1], "it is described once");
+    assert_eq!(Arc::strong_count(&states[0]), 1);
 }

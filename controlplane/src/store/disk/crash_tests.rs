@@ -193,8 +193,9 @@ async fn check(directory: &Path, started: Revision, report: &Report) -> Revision
         for new in events.iter().filter_map(|event| event.new.as_ref()) {
             state.insert(Arc::clone(&new.key), Arc::clone(new));
         }
-        let state: Vec<(&str, &Bytes)> = state.iter().map(|(key, stored)| (&**key, stored.raw())).collect();
-        let expected: Vec<(&str, &Bytes)> = records.iter().map(|record| (&*record.key, &record.value)).collect();
+        let state: Vec<(&str, Bytes)> = state.iter().map(|(key, stored)| (&**key, stored.raw())).collect();
+        let expected = records.iter().map(|record| (&*record.key, record.value.clone()));
+        let expected: Vec<(&str, Bytes)> = expected.collect();
         assert_eq!(state, expected);
     }
     drop((pods, window));

@@ -112,10 +112,10 @@ impl EncodedForms {
         (api_version, revision): (&str, Revision),
         make: impl FnOnce() -> Bytes,
     ) -> Bytes {
-        let slot = stored.encoded();
-        let found = slot.iter().find(|form| form.is(api_version, revision));
-        let found = found.and_then(|form| form.bytes.get().cloned());
-        drop(slot);
+        let found = stored.kept_encoded().and_then(|slot| {
+            let found = slot.iter().find(|form| form.is(api_version, revision));
+            found.and_then(|form| form.bytes.get().cloned())
+        });
         found.unwrap_or_else(make)
     }
 

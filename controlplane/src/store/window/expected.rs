@@ -65,11 +65,12 @@ impl Misfits {
 
     /// Whether an object is what belongs there; what is not is kept in mind until its key holds something else.
     pub(super) fn judge(&mut self, stored: &Arc<Stored>) -> bool {
-        if let Some(why) = unreadable::reason(stored.raw()) {
+        let raw = stored.raw();
+        if let Some(why) = unreadable::reason(&raw) {
             return self.keep(stored, Misfit(why.into()));
         }
         let Some(expected) = &self.expected else { return true };
-        let found = stored.type_meta();
+        let found = TypeMeta::of(&raw);
         if found.as_ref().is_some_and(|found| expected.fits(found)) {
             return true;
         }
@@ -85,7 +86,8 @@ impl Misfits {
         if self.expected.is_none() {
             return true;
         }
-        let text = std::str::from_utf8(stored.raw()).map_err(|error| error.to_string());
+        let raw = stored.raw();
+        let text = std::str::from_utf8(&raw).map_err(|error| error.to_string());
         let is_json = text.and_then(|text| {
             let read = serde_json::from_str::<IgnoredAny>(text);
             read.map_err(|error| error.to_string())

@@ -4,6 +4,7 @@
 
 use super::expected::{Expected, Misfit, Misfits};
 use super::interest::{Asked, Interest, Interests, ReadFields};
+use super::sample::Samples;
 use super::{RevisionError, Stored};
 use crate::store::{Change, Revision};
 use imbl::OrdMap;
@@ -61,6 +62,7 @@ pub(super) struct History {
     checkpoints: VecDeque<(u64, Objects, usize)>,
     interests: Interests,
     misfits: Misfits,
+    samples: Samples,
 }
 
 /// An event, since when it is there, and what it costs.
@@ -121,7 +123,10 @@ impl History {
         for key in others {
             objects.remove(&key);
         }
+        let mut samples = Samples::default();
+        objects.values().for_each(|stored| samples.keep(stored));
         Self {
+            samples,
             objects,
             trimmed: revision,
             newest: revision,
@@ -193,7 +198,8 @@ impl History {
                 Some(old) if !change.created => old.created,
                 _ => change.revision,
             };
-            Arc::new(Stored::new(Arc::clone(&key), change.revision, created, value))
+            let stored = Stored::new(Arc::clone(&key), change.revision, created, value);
+            Arc::new(stored.over(old.as_deref()))
         });
         let is_there = new.is_some();
         let new = new.filter(|stored| judge(&mut self.misfits, stored));
@@ -221,7 +227,10 @@ impl History {
                 self.objects.remove(&key);
             }
         }
-        let asked_bytes = old.as_ref().map_or(0, |old| old.written_over());
+        if let Some(new) = &new {
+            self.samples.keep(new);
+        }
+        let asked_bytes = old.as_ref().map_or(0, |old| old.written_over(new.as_ref()));
         if let Some((stored, asked)) = new.as_ref().zip(asked.and_then(|asked| asked.new.as_ref())) {
             stored.selectable_is(0, asked);
         }
@@ -382,7 +391,7 @@ fn within<'e>(events: impl Iterator<Item = &'e Kept>) -> Vec<Arc<Event>> {
     let mut taken = Vec::new();
     for Kept { event, .. } in events {
         let sides = [&event.old, &event.new].into_iter().flatten();
-        bytes += sides.map(|stored| stored.raw().len()).sum::<usize>();
+        bytes += sides.map(|stored| stored.size()).sum::<usize>();
         if bytes > BATCH_BYTES && !taken.is_empty() {
             break;
         }
@@ -394,5 +403,8 @@ fn within<'e>(events: impl Iterator<Item = &'e Kept>) -> Vec<Arc<Event>> {
 /// What the event alone holds on to: the object that was written over. The new one is the present, or counted with the event
 /// that ended it.
 fn cost(event: &Event) -> usize {
-    EVENT_BYTES + event.old.as_ref().map_or(0, |old| OLD_BYTES + old.raw().len())
+    EVENT_BYTES + event.old.as_ref().map_or(0, |old| OLD_BYTES + old.kept_size())
 }
+
+#[cfg(test)]
+mod tests;

@@ -57,7 +57,7 @@ impl UnclaimedPast {
     }
 
     fn push(&mut self, revision: Revision, key: Arc<str>, old: Option<Arc<Stored>>) {
-        self.bytes += EACH_BYTES + old.as_ref().map_or(0, |old| old.raw().len());
+        self.bytes += EACH_BYTES + old.as_ref().map_or(0, |old| old.size());
         self.changes.push_back(Earlier { revision, key, old });
     }
 
@@ -96,7 +96,7 @@ impl UnclaimedPast {
         self.bytes = self
             .changes
             .iter()
-            .map(|change| EACH_BYTES + change.old.as_ref().map_or(0, |old| old.raw().len()))
+            .map(|change| EACH_BYTES + change.old.as_ref().map_or(0, |old| old.size()))
             .sum();
         // Back to what was at the base, and from there on as it happened.
         let mut objects = objects;
@@ -108,7 +108,7 @@ impl UnclaimedPast {
                     Some(old) => objects.insert(Arc::clone(&change.key), Arc::clone(old)),
                     None => objects.remove(&change.key),
                 };
-                new.map(|new| new.raw().clone())
+                new.map(|new| new.raw())
             })
             .collect();
         values.reverse();

@@ -6,13 +6,13 @@
 //! Stored bytes ([`value`]) carry no resourceVersion, and say the kind of the form they are stored in; this module splices what a
 //! reply says into it without copying the rest.
 
-use super::Selectable;
 use super::encoded::Encoded;
+use super::{Selectable, difference};
 use crate::store::value::{self, Layout, OWNERS, TypeMeta};
 use crate::store::{Record, Revision};
 use bytes::Bytes;
 use serde_json::{Map, Value};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// How the text of an object begins whose kind is left aside.
@@ -23,6 +23,10 @@ const REMADE_BYTES: usize = 4 << 10;
 const FORMS_MAX: usize = 2;
 /// What an object that has been written over may keep for selectors beside what was counted then.
 const ASKED_BYTES: usize = 1 << 10;
+/// Bytes that are kept as what they are beside others: fewer are not worth it, and more take too long.
+const DIFFERENT: std::ops::RangeInclusive<usize> = 256..=16 << 10;
+/// Of so many revisions of an object in a row, one stands for itself: no more are gone through to read one.
+const IN_A_ROW: u8 = 8;
 
 /// An object of one revision.
 #[derive(Debug)]
@@ -33,15 +37,41 @@ pub struct Stored {
     pub revision: Revision,
     /// Revision of the creation.
     pub created: Revision,
-    raw: Bytes,
-    // What is made of the bytes is made outside the locks: who only wants to let go of it never waits for that.
+    /// How many bytes are stored.
+    size: usize,
+    raw: Mutex<Raw>,
+    /// What has been made of them; of most objects nobody asks for anything else.
+    made: OnceLock<Box<Made>>,
+    /// Its number among the revisions of the object, by [`IN_A_ROW`].
+    number: u8,
+    /// Whether it has been written over: trees and forms are kept no more.
+    is_past: AtomicBool,
+}
+
+/// What is kept that is made of the bytes. It is made outside the locks: who only wants to let go of it never waits for that.
+#[derive(Debug)]
+struct Made {
     value: Mutex<Option<Arc<OnceLock<Arc<Value>>>>>,
     asked: Mutex<Asked>,
     /// The bytes as a form has them.
     remade: Mutex<Option<Remade>>,
     encoded: Mutex<Vec<Arc<Encoded>>>,
-    /// Whether it has been written over: trees and forms are kept no more.
-    is_past: AtomicBool,
+}
+
+/// What others may panic with in hand is as good as before.
+fn lock<T>(kept: &Mutex<T>) -> MutexGuard<'_, T> {
+    kept.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The stored bytes.
+#[derive(Debug)]
+enum Raw {
+    /// As they are.
+    Whole(Bytes),
+    /// As what they are beside those of the revision that took their place.
+    Beside(Arc<Stored>, Box<[u8]>),
+    /// As what they are beside those of a sample.
+    Like(Arc<Bytes>, Box<[u8]>),
 }
 
 /// A form, and the bytes it has; `None` for the stored ones.
@@ -106,16 +136,18 @@ impl Stored {
             key,
             revision,
             created,
-            raw,
-            value: Mutex::default(),
-            asked: Mutex::new(Asked {
-                forms: [const { None }; FORMS_MAX],
-                most: usize::MAX,
-            }),
-            remade: Mutex::default(),
-            encoded: Mutex::default(),
+            size: raw.len(),
+            raw: Mutex::new(Raw::Whole(raw)),
+            made: OnceLock::new(),
+            number: 0,
             is_past: AtomicBool::new(false),
         }
+    }
+
+    /// The object after a write over `old`.
+    pub(super) fn over(mut self, old: Option<&Self>) -> Self {
+        self.number = old.map_or(0, |old| (old.number + 1) % IN_A_ROW);
+        self
     }
 
     /// `metadata.name`, as the key has it.
@@ -125,19 +157,30 @@ impl Stored {
 
     /// Asked with the lock of what may be kept in hand: what was kept before it was written over is let go of with that lock, too.
     fn is_past(&self) -> bool {
+        fence(Ordering::SeqCst);
         self.is_past.load(Ordering::Relaxed)
     }
 
-    fn kept(&self) -> MutexGuard<'_, Option<Arc<OnceLock<Arc<Value>>>>> {
-        self.value.lock().unwrap_or_else(PoisonError::into_inner)
+    fn made(&self) -> &Made {
+        self.made.get_or_init(|| {
+            Box::new(Made {
+                value: Mutex::default(),
+                asked: Mutex::new(Asked {
+                    forms: [const { None }; FORMS_MAX],
+                    most: usize::MAX,
+                }),
+                remade: Mutex::default(),
+                encoded: Mutex::default(),
+            })
+        })
     }
 
     fn remade(&self) -> MutexGuard<'_, Option<Remade>> {
-        self.remade.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.made().remade)
     }
 
     fn asked(&self) -> MutexGuard<'_, Asked> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.made().asked)
     }
 
     /// The object as a tree, with `metadata.resourceVersion` and without kind, apiVersion and managedFields (nobody who only reads
@@ -145,7 +188,7 @@ impl Stored {
     /// For callers who come back; see [`Stored::tree`].
     pub fn value(&self) -> Arc<Value> {
         let slot = {
-            let mut kept = self.kept();
+            let mut kept = lock(&self.made().value);
             match &*kept {
                 Some(slot) => Arc::clone(slot),
                 None => {
@@ -162,14 +205,17 @@ impl Stored {
 
     /// As [`Stored::value`], for a caller who changes it or needs it once: nothing is kept.
     pub fn tree(&self) -> Value {
-        let kept = self.kept().as_ref().and_then(|slot| slot.get().map(Arc::clone));
+        let kept = self.made.get().and_then(|made| {
+            let kept = lock(&made.value);
+            kept.as_ref().and_then(|slot| slot.get().map(Arc::clone))
+        });
         kept.map_or_else(|| self.parse(), |value| Value::clone(&value))
     }
 
     /// As [`Stored::tree`], with managedFields.
     pub fn owned_tree(&self) -> Value {
         let mut value = self.tree();
-        let list = self.owners().and_then(|list| serde_json::from_str(list).ok());
+        let list = self.owners().and_then(|list| serde_json::from_str(&list).ok());
         if let (Some(list), Some(metadata)) = (list, value.get_mut("metadata").and_then(Value::as_object_mut)) {
             metadata.insert(OWNERS.to_owned(), list);
         }
@@ -177,45 +223,97 @@ impl Stored {
     }
 
     /// `metadata.managedFields` as text.
-    pub fn owners(&self) -> Option<&str> {
-        let (_, list) = Layout::of(&self.raw)?.split_owners()?;
-        std::str::from_utf8(list).ok()
+    pub fn owners(&self) -> Option<String> {
+        let raw = self.raw();
+        let (_, list) = Layout::of(&raw)?.split_owners()?;
+        String::from_utf8(list.to_vec()).ok()
     }
 
     /// What the stored bytes say the object is; `None` if they are no object's.
-    pub fn type_meta(&self) -> Option<TypeMeta<'_>> {
-        TypeMeta::of(&self.raw)
+    pub fn type_meta(&self) -> Option<TypeMeta<'static>> {
+        TypeMeta::of(&self.raw()).map(TypeMeta::into_owned)
     }
 
-    /// The object has been written over: lets go of the tree and of forms, and keeps none any more. Gives what is kept for selectors, in
-    /// bytes; it grows by little.
-    pub(super) fn written_over(&self) -> usize {
+    /// The object has been written over, or deleted: lets go of the tree and of forms, and keeps none any more; of its bytes it keeps what
+    /// those of the new revision are not. Gives what is kept for selectors, in bytes; it grows by little.
+    pub(super) fn written_over(&self, by: Option<&Arc<Self>>) -> usize {
         self.is_past.store(true, Ordering::Relaxed);
-        self.kept().take();
-        self.remade().take();
+        // Either it is seen here that something may be kept, or there that nothing may be.
+        fence(Ordering::SeqCst);
+        if let Some(by) = by {
+            self.keep_beside(by);
+        }
+        let Some(made) = self.made.get() else { return 0 };
+        lock(&made.value).take();
+        lock(&made.remade).take();
         self.forget_encoded();
-        let mut asked = self.asked();
+        let mut asked = lock(&made.asked);
         let bytes = asked.bytes();
         asked.most = bytes.max(ASKED_BYTES);
         bytes
     }
 
+    fn keep_beside(&self, by: &Arc<Self>) {
+        if self.number == IN_A_ROW - 1 || !self.may_be_like() || !by.may_be_like() {
+            return;
+        }
+        let kept = self.kept_size();
+        if let Some(beside) = difference::between(&by.raw(), &self.raw(), (self.size / 2).min(kept.saturating_sub(1))) {
+            *self.stored() = Raw::Beside(Arc::clone(by), beside);
+        }
+    }
+
+    /// Keeps of the bytes what they are beside those of a sample; whether they are like them.
+    pub(super) fn keep_like(&self, sample: &Arc<Bytes>) -> bool {
+        let beside = difference::between(sample, &self.raw(), self.size / 3);
+        let is_like = beside.is_some();
+        if let Some(beside) = beside {
+            *self.stored() = Raw::Like(Arc::clone(sample), beside);
+        }
+        is_like
+    }
+
+    /// Whether it is worth the time to compare the bytes with others.
+    pub(super) fn may_be_like(&self) -> bool {
+        DIFFERENT.contains(&self.size)
+    }
+
+    /// What is kept of the stored bytes, in bytes.
+    pub(super) fn kept_size(&self) -> usize {
+        match &*self.stored() {
+            Raw::Whole(_) => self.size,
+            Raw::Beside(_, beside) | Raw::Like(_, beside) => beside.len(),
+        }
+    }
+
+    fn stored(&self) -> MutexGuard<'_, Raw> {
+        lock(&self.raw)
+    }
+
     /// What [`super::EncodedForms`] keeps here.
     pub(super) fn encoded(&self) -> MutexGuard<'_, Vec<Arc<Encoded>>> {
-        self.encoded.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.made().encoded)
+    }
+
+    /// The same, if there may be any.
+    pub(super) fn kept_encoded(&self) -> Option<MutexGuard<'_, Vec<Arc<Encoded>>>> {
+        self.made.get().map(|made| lock(&made.encoded))
     }
 
     pub(super) fn forget_encoded(&self) {
-        self.encoded().clear();
+        if let Some(mut encoded) = self.kept_encoded() {
+            encoded.clear();
+        }
     }
 
     fn parse(&self) -> Value {
-        let without = Layout::of(&self.raw).map(|layout| {
+        let raw = self.raw();
+        let without = Layout::of(&raw).map(|layout| {
             let rest = layout.split_owners().map_or(layout.members, |(rest, _)| rest);
             let rest = rest.strip_prefix(b",").unwrap_or(rest);
             [BARE_HEAD, rest].concat()
         });
-        let bytes = without.as_deref().unwrap_or(&self.raw);
+        let bytes = without.as_deref().unwrap_or(&raw);
         let mut value: Value = serde_json::from_slice(bytes).unwrap_or_else(|error| {
             tracing::error!(key = %self.key, %error, "stored bytes are not JSON; the object is shown empty");
             Value::Object(Map::new())
@@ -238,7 +336,12 @@ impl Stored {
             Arc::new(read(self))
         });
         if is_new {
-            self.asked().settle();
+            let mut asked = self.asked();
+            // Nothing was kept yet when it was written over.
+            if self.is_past() && asked.most == usize::MAX {
+                asked.most = ASKED_BYTES;
+            }
+            asked.settle();
         }
         Arc::clone(found)
     }
@@ -266,25 +369,43 @@ impl Stored {
             }
         };
         let bytes = slot.get_or_init(|| remake(self));
-        let is_long = |bytes: &Bytes| bytes.len() > 2 * self.raw.len() + REMADE_BYTES;
+        let is_long = |bytes: &Bytes| bytes.len() > 2 * self.size + REMADE_BYTES;
         if bytes.as_ref().is_some_and(is_long) {
             let mut remade = self.remade();
             if remade.as_ref().is_some_and(|(_, kept)| Arc::ptr_eq(kept, &slot)) {
                 remade.take();
             }
         }
-        bytes.as_ref().map_or_else(|| self.raw.clone(), Bytes::clone)
+        bytes.as_ref().map_or_else(|| self.raw(), Bytes::clone)
     }
 
-    /// Stored bytes, as written.
-    pub fn raw(&self) -> &Bytes {
-        &self.raw
+    /// Stored bytes, as written. Those of what has been written over are put together for each caller: for their number, see
+    /// [`Stored::size`].
+    pub fn raw(&self) -> Bytes {
+        // Locks are taken towards the newest revision alone, and few of them: see `IN_A_ROW`.
+        let together = match &*self.stored() {
+            Raw::Whole(bytes) => return bytes.clone(),
+            Raw::Beside(by, beside) => difference::apply(&by.raw(), beside, self.size),
+            Raw::Like(sample, beside) => difference::apply(sample, beside, self.size),
+        };
+        together.map_or_else(
+            || {
+                tracing::error!(key = %self.key, "what is kept of a revision is damaged; the object is shown empty");
+                Bytes::from_static(b"{}")
+            },
+            Bytes::from,
+        )
+    }
+
+    /// How many the stored bytes are.
+    pub fn size(&self) -> usize {
+        self.size
     }
 
     /// The object as JSON in two parts, head and shared rest, at `revision` (a deletion's event shows the deletion's), with
     /// kind and apiVersion if `type_meta` (apiVersion, kind) is given.
     pub fn json(&self, type_meta: Option<(&str, &str)>, revision: Revision) -> (Bytes, Bytes) {
-        self.spliced(&self.raw, type_meta, revision)
+        self.spliced(&self.raw(), type_meta, revision)
     }
 
     /// As [`Stored::json`], of the bytes as a form has them: `remake` gives those that differ from the stored ones, which all who
@@ -333,124 +454,4 @@ fn set_revision(value: &mut Value, revision: Revision) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::store::value::{canonical, canonical_owned};
-    use serde_json::json;
-
-    fn stored(raw: Vec<u8>) -> Stored {
-        Stored::new(Arc::from("/registry/pods/a/b"), 7, 3, Bytes::from(raw))
-    }
-
-    fn joined(parts: (Bytes, Bytes)) -> Value {
-        serde_json::from_slice(&[parts.0, parts.1].concat()).unwrap()
-    }
-
-    #[test]
-    fn replies_splice_what_the_stored_bytes_leave_out() {
-        let object = json!({"kind": "Pod", "apiVersion": "v1", "spec": {"a": "\"{"},
-            "metadata": {"name": "b", "resourceVersion": "1", "labels": {"x": "y"}}});
-        let raw = canonical(&TypeMeta::new("v1", "Pod"), &object);
-        assert_eq!(
-            String::from_utf8(raw.clone()).unwrap(),
-            r#"{"kind":"Pod","apiVersion":"v1","metadata":{"labels":{"x":"y"},"name":"b"},"spec":{"a":"\"{"}}"#
-        );
-        let stored = stored(raw);
-        let expected = json!({"kind": "Pod", "apiVersion": "v1", "spec": {"a": "\"{"},
-            "metadata": {"name": "b", "resourceVersion": "9", "labels": {"x": "y"}}});
-        assert_eq!(joined(stored.json(Some(("v1", "Pod")), 9)), expected);
-        assert_eq!(stored.value()["metadata"]["resourceVersion"], "7");
-        assert!(stored.json(None, 9).1.len() > 20, "the rest is the stored bytes' own");
-        stored.written_over();
-        assert_eq!(stored.tree(), *stored.value(), "a tree that was forgotten is made anew");
-        assert!(stored.kept().is_none(), "and not kept");
-    }
-
-    #[test]
-    fn what_is_written_over_keeps_no_forms_and_for_selectors_what_was_counted() {
-        let many: std::collections::BTreeMap<String, &str> = (0..1000).map(|n| (format!("{n}"), "")).collect();
-        let read = |labels: Value| move |_: &Stored| Selectable::of(&json!({"metadata": {"labels": labels}}), []);
-        let (few, many) = (json!({"a": "b"}), json!(many));
-        let object = || stored(canonical(&TypeMeta::new("v1", "Pod"), &json!({})));
-        let kept = |stored: &Stored| stored.asked().forms.iter().flatten().count();
-        let unasked = object();
-        assert_eq!(unasked.written_over(), 0);
-        unasked.selectable(0, read(few.clone()));
-        assert_eq!(kept(&unasked), 1);
-        unasked.selectable(1, read(many.clone()));
-        assert!(kept(&unasked) <= 1 && unasked.asked().bytes() <= ASKED_BYTES);
-        unasked.bytes(1, |_| Some(Bytes::from_static(b"{}")));
-        assert!(unasked.remade().is_none());
-
-        let asked = object();
-        asked.selectable(1, read(many.clone()));
-        asked.selectable(2, read(few));
-        assert_eq!(kept(&asked), 2, "two versions do not drive each other out");
-        asked.bytes(1, |_| Some(Bytes::from_static(b"{}")));
-        assert_eq!(asked.written_over(), asked.asked().bytes());
-        assert!(asked.remade().is_none() && kept(&asked) == 2 && asked.asked().bytes() > 4_000);
-    }
-
-    #[test]
-    fn who_writes_over_an_object_waits_for_no_reader_of_it() {
-        let read = Arc::new(stored(canonical(&TypeMeta::new("v1", "Pod"), &json!({}))));
-        let (begun, begins) = std::sync::mpsc::channel();
-        let (go_on, goes_on) = std::sync::mpsc::channel::<()>();
-        let reader = {
-            let read = Arc::clone(&read);
-            std::thread::spawn(move || {
-                read.bytes(1, |_| {
-                    begun.send(()).unwrap();
-                    goes_on.recv().unwrap();
-                    Some(Bytes::from_static(b"{}"))
-                })
-            })
-        };
-        begins.recv().unwrap();
-        read.written_over();
-        go_on.send(()).unwrap();
-        assert_eq!(reader.join().unwrap().len(), 2);
-        assert!(read.remade().is_none());
-    }
-
-    #[test]
-    fn owners_are_stored_first_and_left_aside() {
-        let list = r#"[{"fieldsV1":{"f:a":{"k:{\"n\":\"}]\"}":{}}},"manager":"m"}]"#;
-        let mut object = json!({"metadata": {"name": "b", "annotations": {"x": "y"}}, "spec": 1});
-        object["metadata"]["managedFields"] = serde_json::from_str(list).unwrap();
-        let raw = canonical(&TypeMeta::new("a/v1", "B"), &object);
-        let expected = format!(
-            r#"{{"kind":"B","apiVersion":"a/v1","metadata":{{"managedFields":{list},"annotations":{{"x":"y"}},"name":"b"}},"spec":1}}"#
-        );
-        assert_eq!(String::from_utf8(raw.clone()).unwrap(), expected);
-        let owned = stored(raw);
-        assert_eq!(owned.owners(), Some(list));
-        assert!(owned.tree()["metadata"].get("managedFields").is_none());
-        object["metadata"]["resourceVersion"] = json!("7");
-        assert_eq!(owned.owned_tree(), object);
-        assert_eq!(joined(owned.json(None, 7)), object);
-        let only = stored(canonical_owned(&TypeMeta::new("a/v1", "B"), &json!({}), Some("[]")));
-        assert_eq!(
-            (only.owners(), only.tree()),
-            (Some("[]"), json!({"metadata": {"resourceVersion": "7"}}))
-        );
-    }
-
-    #[test]
-    fn bytes_of_another_layout_are_spliced_all_the_same() {
-        for raw in [
-            r#"{"spec":1,"metadata":{"name":"b"}}"#,
-            r#"{"metadata":{}}"#,
-            r#"{"x":1}"#,
-            r#"{"apiVersion":"v1","kind":"Pod","metadata":{"managedFields":[],"name":"b"}}"#,
-        ] {
-            let stored = stored(raw.as_bytes().to_vec());
-            let value = joined(stored.json(None, 9));
-            assert_eq!(value["metadata"]["resourceVersion"], "9", "{raw}");
-            assert!(
-                value.get("kind").is_none() && stored.tree().get("kind").is_none(),
-                "{raw}"
-            );
-        }
-    }
-}
+mod tests;

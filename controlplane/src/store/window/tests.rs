@@ -7,9 +7,7 @@ use std::time::Duration;
 
 fn state(snapshot: &Snapshot) -> BTreeMap<String, Bytes> {
     let objects = snapshot.objects.iter();
-    objects
-        .map(|(key, stored)| (key.to_string(), stored.raw().clone()))
-        .collect()
+    objects.map(|(key, stored)| (key.to_string(), stored.raw())).collect()
 }
 
 /// Writes as told: (key, delete). Returns every state by revision, starting with the present one.
@@ -56,12 +54,12 @@ proptest! {
                     last = event.revision;
                     match (&event.old, &event.new) {
                         (old, Some(new)) => {
-                            let before = replayed.insert(new.key.to_string(), new.raw().clone());
-                            prop_assert_eq!(before.as_ref(), old.as_ref().map(|old| old.raw()));
+                            let before = replayed.insert(new.key.to_string(), new.raw());
+                            prop_assert_eq!(before, old.as_ref().map(|old| old.raw()));
                         }
                         (Some(old), None) => {
                             let removed = replayed.remove(&*old.key);
-                            prop_assert_eq!(removed.as_ref(), Some(old.raw()));
+                            prop_assert_eq!(removed, Some(old.raw()));
                         }
                         (None, None) => prop_assert!(false, "an event of nothing"),
                     }
@@ -157,7 +155,7 @@ async fn a_reader_takes_few_bytes_at_a_time_and_misses_nothing() {
         let mut got = Vec::new();
         loop {
             let batch = cursor.take().unwrap();
-            let raw = |stored: &Option<Arc<Stored>>| stored.as_ref().map_or(0, |stored| stored.raw().len());
+            let raw = |stored: &Option<Arc<Stored>>| stored.as_ref().map_or(0, |stored| stored.size());
             let bytes: usize = batch.events.iter().map(|event| raw(&event.old) + raw(&event.new)).sum();
             assert!(batch.events.len() == 1 || bytes <= 256 << 10, "{bytes}");
             got.extend(batch.events.iter().map(|event| event.revision));

@@ -47,7 +47,7 @@ async fn told(resource: &Arc<ResourceWindow>, after: Revision, until: Revision) 
     let mut told = Vec::new();
     while let Some(Some(event)) = futures::FutureExt::now_or_never(events.next()) {
         let key = event.old.as_ref().or(event.new.as_ref()).unwrap().key.to_string();
-        let raw = |stored: &Option<Arc<Stored>>| stored.as_ref().map(|stored| stored.raw().clone());
+        let raw = |stored: &Option<Arc<Stored>>| stored.as_ref().map(|stored| stored.raw());
         told.push((event.revision, key, raw(&event.old), raw(&event.new)));
     }
     told

@@ -1,0 +1,123 @@
+//! Objects of a resource that others are like: of those only what they are beside one of these is kept ([`difference`]).
+//!
+//! Owns which objects are samples, and nothing of what is made of them: a sample's bytes stay for as long as anything is told by them. One
+//! controller's objects differ in names, UIDs and times, and those of one kind are made by a few.
+//!
+//! [`difference`]: super::difference
+
+use super::Stored;
+use bytes::Bytes;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// As many objects are tried for each write.
+const SAMPLES: usize = 4;
+/// After so many objects in a row that are like none, only one of so many is tried.
+const UNLIKE: u32 = 16;
+
+/// The samples of one resource, that of the last likeness first.
+#[derive(Default)]
+pub(super) struct Samples {
+    samples: VecDeque<Arc<Bytes>>,
+    /// Objects in a row that were like none.
+    unlike: u32,
+}
+
+impl Samples {
+    /// Has a new object keep its bytes as what they are beside a sample, if it is like one; if not, it becomes one.
+    pub(super) fn keep(&mut self, new: &Stored) {
+        if !new.may_be_like() {
+            return;
+        }
+        if self.unlike >= UNLIKE && !self.unlike.is_multiple_of(UNLIKE) {
+            self.unlike = self.unlike.wrapping_add(1).max(UNLIKE);
+            return;
+        }
+        if let Some(at) = self.samples.iter().position(|sample| new.keep_like(sample)) {
+            self.unlike = 0;
+            if let Some(sample) = self.samples.remove(at) {
+                self.samples.push_front(sample);
+            }
+            return;
+        }
+        self.unlike = self.unlike.wrapping_add(1);
+        self.samples.truncate(SAMPLES - 1);
+        self.samples.push_front(Arc::new(new.raw()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stored(text: &str) -> Stored {
+        Stored::new(Arc::from("/registry/pods/a/b"), 7, 3, Bytes::from(text.to_owned()))
+    }
+
+    /// What a controller of that name makes.
+    fn made(by: &str, number: usize) -> Stored {
+        let field = |number: u32| format!("\"f:{by}{:x}\":{{}},", (number + 1).wrapping_mul(0x9e37_79b9));
+        let fields: String = (0..40).map(field).collect();
+        stored(&format!(
+            "{{\"name\":\"{by}-{number}\",{fields}\"uid\":\"{number:x}\"}}"
+        ))
+    }
+
+    #[test]
+    fn what_is_like_others_takes_what_it_differs_in_and_reads_as_written() {
+        let mut samples = Samples::default();
+        for by in ["kubelet", "scheduler", "replicaset"] {
+            samples.keep(&made(by, 0));
+        }
+        for number in 1..100 {
+            for by in ["kubelet", "scheduler", "replicaset"] {
+                let one = made(by, number);
+                samples.keep(&one);
+                assert!(one.kept_size() < 40, "{} of {}", one.kept_size(), one.size());
+                assert_eq!(one.raw(), made(by, number).raw());
+            }
+        }
+        assert_eq!(samples.samples.len(), 3);
+    }
+
+    #[test]
+    fn what_is_like_nothing_stays_whole_and_is_seldom_tried() {
+        let mut samples = Samples::default();
+        for number in 0..200_u64 {
+            let letters = (0..1000_u64).map(|at| {
+                let mixed = (number * 1000 + at + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                let mixed = (mixed ^ (mixed >> 31)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 58;
+                char::from(b'0' + mixed as u8)
+            });
+            let one = stored(&letters.collect::<String>());
+            samples.keep(&one);
+            assert_eq!(one.kept_size(), one.size());
+        }
+        assert!(samples.samples.len() <= SAMPLES);
+        let mut tries = 0;
+        for _ in 0..100 {
+            let before = samples.samples.front().map(Arc::as_ptr);
+            let unlike = stored(&format!("{:?}", [samples.unlike; 200]));
+            samples.keep(&unlike);
+            tries += u32::from(samples.samples.front().map(Arc::as_ptr) != before);
+        }
+        assert!((1..=100 / UNLIKE + 1).contains(&tries), "{tries}");
+    }
+
+    /// The sample goes on being one when the object it was taken of is written over.
+    #[test]
+    fn a_sample_that_is_written_over_is_read_by_those_that_are_like_it() {
+        let mut samples = Samples::default();
+        let sample = Arc::new(made("kubelet", 0));
+        samples.keep(&sample);
+        let like = Arc::new(made("kubelet", 1).over(None));
+        samples.keep(&like);
+        let next = Arc::new(made("kubelet", 2).over(Some(&sample)));
+        samples.keep(&next);
+        sample.written_over(Some(&next));
+        for (number, one) in [&sample, &like, &next].into_iter().enumerate() {
+            assert!(one.kept_size() < 40);
+            assert_eq!(one.raw(), made("kubelet", number).raw());
+        }
+    }
+}
