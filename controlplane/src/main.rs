@@ -1,7 +1,9 @@
 //! `controlplane`: flags, config, start, run until a signal, drain.
 
+mod heap;
+
 use anyhow::Context;
-use client::{SystemClock, memory};
+use client::SystemClock;
 use controlplane::config::{Config, flags};
 use controlplane::daemon::alone::Alone;
 use controlplane::daemon::{Daemon, Host};
@@ -51,7 +53,7 @@ fn main() -> ExitCode {
         }
     };
     start_logging(config.verbosity);
-    memory::limit_arenas();
+    heap::give_back_at_once();
     // Most work is waiting: a few threads serve thousands of watches.
     let threads = std::thread::available_parallelism().map_or(2, |n| n.get().clamp(2, 8));
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -112,7 +114,6 @@ async fn wait(mut terminate: Signal, mut interrupt: Signal, failed: impl Future<
         _ = terminate.recv() => false,
         _ = interrupt.recv() => false,
         () = failed => true,
-        () = memory::give_back() => true,
     };
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
     failed

@@ -2,6 +2,7 @@
 
 mod layout;
 mod messages;
+mod renamed;
 mod stream;
 
 use super::flow::ByteReservation;
@@ -301,10 +302,13 @@ pub(super) fn whole(stored: &Stored, revision: Revision, kind: &Arc<Kind>) -> Va
 
 /// The object's JSON in the form of a kind, in two parts: most often head and shared rest (see [`Stored::json`]).
 pub(super) fn parts(stored: &Stored, revision: Revision, kind: &Arc<Kind>) -> (Bytes, Bytes) {
-    match kind.conversion {
-        None => json_of(stored, revision, kind),
-        Some(_) => (Bytes::from(whole(stored, revision, kind).to_string()), Bytes::new()),
-    }
+    let Some(conversion) = &kind.conversion else {
+        return json_of(stored, revision, kind);
+    };
+    let names = conversion.converter.renamed();
+    let text = names.and_then(|names| renamed::text(json_of(stored, revision, kind), names));
+    let text = text.unwrap_or_else(|| whole(stored, revision, kind).to_string());
+    (Bytes::from(text), Bytes::new())
 }
 
 /// An object in the form that is stored, in two parts, with kind and apiVersion.

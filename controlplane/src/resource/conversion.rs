@@ -25,6 +25,12 @@ pub trait Converter: Send + Sync {
     /// Makes this version's form the stored one.
     fn store(&self, object: &mut Value);
 
+    /// The members that have other names in this version, and the stored ones, if nothing else differs: types are the same, and each form
+    /// is made of the other's text.
+    fn renamed(&self) -> Option<&'static [(&'static str, &'static str)]> {
+        None
+    }
+
     /// The stored form's name of a field label of this version; `None` if it has no such label.
     fn field_label(&self, label: &str) -> Option<&'static str> {
         let _ = label;

@@ -52,51 +52,50 @@ async fn admit(call: &Call<'_>, dry_run: bool, binding: &mut Value) -> Result<()
 }
 
 /// The pod with the binding's node, labels and annotations (pure).
-fn bound(pod: &Value, binding: &Value, now: &str) -> Result<Value, ApiError> {
-    let name = object::name(pod);
+fn bound(mut pod: Value, binding: &Value, now: &str) -> Result<Value, ApiError> {
+    let name = object::name(&pod);
     let conflict = |why: String| ApiError::conflict("", "pods/binding", name, &why);
     let uid = object::uid(binding);
-    if !uid.is_empty() && uid != object::uid(pod) {
-        let own = object::uid(pod);
+    if !uid.is_empty() && uid != object::uid(&pod) {
+        let own = object::uid(&pod);
         return Err(conflict(format!(
             "Precondition failed: UID in precondition: {uid}, UID in object meta: {own}"
         )));
     }
     let revision = object::revision(binding);
-    if !revision.is_empty() && revision != object::revision(pod) {
-        let own = object::revision(pod);
+    if !revision.is_empty() && revision != object::revision(&pod) {
+        let own = object::revision(&pod);
         return Err(conflict(format!(
             "Precondition failed: ResourceVersion in precondition: {revision}, ResourceVersion in object meta: {own}"
         )));
     }
-    if object::is_deleting(pod) {
+    if object::is_deleting(&pod) {
         return Err(conflict(format!(
             "pod {name} is being deleted, cannot be assigned to a host"
         )));
     }
-    let node = text(pod, &["spec", "nodeName"]);
+    let node = text(&pod, &["spec", "nodeName"]);
     if !node.is_empty() {
         return Err(conflict(format!("pod {name} is already assigned to node \"{node}\"")));
     }
-    if !list(pod, &["spec", "schedulingGates"]).is_empty() {
+    if !list(&pod, &["spec", "schedulingGates"]).is_empty() {
         return Err(conflict(format!("pod {name} has non-empty .spec.schedulingGates")));
     }
-    let mut new = pod.clone();
-    set(&mut new, &["spec", "nodeName"], text(binding, &["target", "name"]));
+    set(&mut pod, &["spec", "nodeName"], text(binding, &["target", "name"]));
     for part in ["labels", "annotations"] {
         if let Some(added) = binding["metadata"][part].as_object().filter(|added| !added.is_empty()) {
-            let metadata = object::metadata_mut(&mut new);
+            let metadata = object::metadata_mut(&mut pod);
             let all = metadata.entry(part).or_insert_with(|| Value::Object(Map::new()));
             if let Some(all) = all.as_object_mut() {
                 all.extend(added.clone());
             }
         }
     }
-    if let Some(status) = new["status"].as_object_mut() {
+    if let Some(status) = pod["status"].as_object_mut() {
         status.remove("nominatedNodeName");
     }
-    set_scheduled(&mut new, now);
-    Ok(new)
+    set_scheduled(&mut pod, now);
+    Ok(pod)
 }
 
 fn set_scheduled(pod: &mut Value, now: &str) {
@@ -133,7 +132,7 @@ mod tests {
     fn binding_sets_node_condition_and_annotations() {
         let pod = json!({"metadata": {"name": "p", "generation": 3}, "spec": {}, "status": {"nominatedNodeName": "n0",
             "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]}});
-        let new = bound(&pod, &binding("n1"), "2026-01-01T00:00:00Z").unwrap();
+        let new = bound(pod.clone(), &binding("n1"), "2026-01-01T00:00:00Z").unwrap();
         assert_eq!(new["spec"]["nodeName"], "n1");
         assert_eq!(new["metadata"]["annotations"], json!({"a": "b"}));
         assert_eq!(new["status"]["conditions"][0]["status"], "True");
@@ -149,11 +148,11 @@ mod tests {
             json!({"metadata": {"name": "p"}, "spec": {"schedulingGates": [{"name": "g"}]}}),
             json!({"metadata": {"name": "p", "deletionTimestamp": "2026-01-01T00:00:00Z"}, "spec": {}}),
         ] {
-            assert_eq!(bound(&pod, &binding("n1"), "").unwrap_err().code, 409, "{pod}");
+            assert_eq!(bound(pod.clone(), &binding("n1"), "").unwrap_err().code, 409, "{pod}");
         }
         let mut pinned = binding("n1");
         pinned["metadata"]["uid"] = json!("other");
         let pod = json!({"metadata": {"name": "p", "uid": "own"}, "spec": {}});
-        assert_eq!(bound(&pod, &pinned, "").unwrap_err().code, 409);
+        assert_eq!(bound(pod, &pinned, "").unwrap_err().code, 409);
     }
 }

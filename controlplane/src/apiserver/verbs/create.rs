@@ -129,7 +129,7 @@ async fn insert_now(
     let admitted_twice = object::drop_repeated_owners(&mut object, true);
     let mut warnings: Vec<String> = sent_twice.into_iter().chain(admitted_twice).collect();
     let mut charge = None;
-    match named(call, (&object, owners.as_deref()), dry_run, entry, &mut charge).await {
+    match named(call, (object, owners.as_deref()), dry_run, entry, &mut charge).await {
         Ok((answer, said)) => {
             warnings.extend(said);
             call.warnings.extend(warnings);
@@ -142,17 +142,21 @@ async fn insert_now(
 /// Stores the object under its name, or one that is made for it; gives the warnings about it. What is charged for it is left in `charge`.
 async fn named(
     call: &Call<'_>,
-    (object, owners): (&Value, Option<&str>),
+    (mut object, owners): (Value, Option<&str>),
     dry_run: bool,
     entry: Option<Entry>,
     charge: &mut Option<Charge>,
 ) -> Result<(Answer, Vec<String>), Unwritten> {
     let kind = call.kind.storage();
-    let is_generated = object::name(object).is_empty() && !text(object, &["metadata", "generateName"]).is_empty();
+    let is_generated = object::name(&object).is_empty() && !text(&object, &["metadata", "generateName"]).is_empty();
     let mut attempts = 0;
     loop {
         attempts += 1;
-        let mut candidate = object.clone();
+        // Only what may need another name is tried again.
+        let mut candidate = match is_generated {
+            true => object.clone(),
+            false => object.take(),
+        };
         if is_generated {
             let base = text(&candidate, &["metadata", "generateName"]).to_owned();
             let name = generate_name(&base, call.server.random());

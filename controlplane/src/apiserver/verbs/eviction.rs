@@ -101,8 +101,8 @@ async fn mark_and_delete(call: &Call<'_>, name: &str, asked: &Options) -> Result
     let mut options = asked.clone();
     if !options.dry_run {
         let now = object::time(call.server.now());
-        let mark = |pod: &Value| -> Result<Value, ApiError> {
-            check_preconditions(pod, asked)?;
+        let mark = |pod: Value| -> Result<Value, ApiError> {
+            check_preconditions(&pod, asked)?;
             Ok(disrupted(pod, &now))
         };
         let written = update::write_part(call, name, false, mark).await?;
@@ -291,15 +291,14 @@ fn refused(message: String, retry_after_seconds: Option<u32>) -> ApiError {
     error
 }
 
-fn disrupted(pod: &Value, now: &str) -> Value {
-    let mut new = pod.clone();
+fn disrupted(mut pod: Value, now: &str) -> Value {
     let condition = json!({
         "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
         "message": "Eviction API: evicting", "lastProbeTime": null, "lastTransitionTime": now,
         "observedGeneration": pod["metadata"]["generation"],
     });
-    put_condition(&mut new, condition);
-    new
+    put_condition(&mut pod, condition);
+    pod
 }
 
 /// Puts a condition in the place of the one of its type, which gives its time if it said the same.

@@ -15,7 +15,9 @@ impl Call<'_> {
     /// An object of the call's kind in the form that is stored.
     pub(super) fn stored_form(&self, object: Value) -> Result<Value, ApiError> {
         let mut object = self.kind.stored(object);
-        if let Some(conversion) = &self.kind.conversion {
+        if let Some(conversion) = &self.kind.conversion
+            && conversion.converter.renamed().is_none()
+        {
             // What annotations carry was read as text alone.
             schema::normalize(&conversion.storage, &mut object)?;
         }

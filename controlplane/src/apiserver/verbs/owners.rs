@@ -127,13 +127,23 @@ impl Call<'_> {
         let typing = Typing::of_kind(&self.kind)?;
         let scope = Scope::of(&self.kind, &self.info.subresource);
         let author = self.author(&self.kind.api_version);
-        if self.kind.conversion.is_none() {
+        let Some(conversion) = &self.kind.conversion else {
             return managed_fields::track(typing, scope, old.map(Old::live), new, &author.writer());
-        }
-        let mut shown = self.kind.presented(new.clone());
+        };
+        // Names go there and back again.
+        let is_renamed = conversion.converter.renamed().is_some();
+        let mut shown = match is_renamed {
+            true => new.take(),
+            false => new.clone(),
+        };
+        shown = self.kind.presented(shown);
         managed_fields::take(new);
         let old = old.map(|old| self.kind.presented(old.object.clone())).zip(old);
         let live = old.as_ref().map(|(object, old)| Live { object, ..old.live() });
-        managed_fields::track(typing, scope, live, &mut shown, &author.writer())
+        let owners = managed_fields::track(typing, scope, live, &mut shown, &author.writer());
+        if is_renamed {
+            *new = self.kind.stored(shown);
+        }
+        owners
     }
 }

@@ -415,13 +415,13 @@ pub(super) async fn write_part(
     call: &Call<'_>,
     name: &str,
     dry_run: bool,
-    make: impl Fn(&Value) -> Result<Value, ApiError>,
+    make: impl Fn(Value) -> Result<Value, ApiError>,
 ) -> Result<Option<Revision>, ApiError> {
     let mut stored = call.current(name).await?;
     for _ in 0..ATTEMPTS {
-        let old = call.old(&stored);
-        let new = make(&old.object)?;
-        match store(call, &stored, new, old.owners.as_deref(), dry_run).await? {
+        let Old { object, owners } = call.old(&stored);
+        let new = make(object)?;
+        match store(call, &stored, new, owners.as_deref(), dry_run).await? {
             Outcome::Done(Answer::Stored { revision, .. }) => return Ok(Some(revision)),
             Outcome::Done(_) => return Ok(None),
             Outcome::Lost(current) => stored = current.ok_or_else(|| call.not_found(name))?,

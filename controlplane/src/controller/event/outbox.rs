@@ -139,15 +139,14 @@ async fn send(client: &kube::Client, request: Result<Request<Vec<u8>>, http::Err
     let Ok(request) = request else {
         return Outcome::Done;
     };
-    match timeout(DEADLINE, client.request::<Value>(request)).await {
+    // It was taken, whatever is said of it: nobody reads that.
+    match timeout(DEADLINE, client.request_text(request)).await {
         Ok(Ok(_)) => Outcome::Done,
         Ok(Err(kube::Error::Api(status))) if status.code == 404 => Outcome::Missing,
         Ok(Err(kube::Error::Api(status))) => {
             tracing::debug!(error = status.message, "event refused");
             Outcome::Done
         }
-        // It was taken, whatever was said of it.
-        Ok(Err(kube::Error::SerdeError(_))) => Outcome::Done,
         Ok(Err(_)) | Err(_) => Outcome::Silence,
     }
 }

@@ -55,6 +55,10 @@ impl Converter for EventsV1 {
         }
     }
 
+    fn renamed(&self) -> Option<&'static [(&'static str, &'static str)]> {
+        Some(RENAMED)
+    }
+
     fn field_label(&self, label: &str) -> Option<&'static str> {
         let found = LABELS.iter().find(|(newer, _)| *newer == label);
         found.map(|(_, stored)| *stored)

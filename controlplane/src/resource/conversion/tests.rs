@@ -1,6 +1,6 @@
 use super::*;
 use crate::resource::Registry;
-use crate::schema::normalize;
+use crate::schema::{Schema, Shape, TypeId, normalize};
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -122,4 +122,57 @@ fn events_have_the_same_fields_under_other_names() {
     assert_eq!(newer.stored(presented), core);
     let status = json!({"kind": "Status", "apiVersion": "v1", "message": "m"});
     assert_eq!(newer.presented(status.clone()), status, "a Status is nobody's event");
+}
+
+/// Where two types differ in what becomes of a value that is read as one of them.
+fn differences(schema: &Schema, (one, other): (TypeId, TypeId), renamed: &[(&str, &str)]) -> Vec<String> {
+    let (one, other) = (schema.get(one), schema.get(other));
+    let mut found = Vec::new();
+    for field in &one.fields {
+        let name = renamed.iter().find(|(newer, _)| *newer == &*field.name);
+        let twin = other.field(name.map_or(&field.name, |(_, stored)| stored));
+        let Some(twin) = twin else {
+            found.push(field.name.to_string());
+            continue;
+        };
+        // Only of these an empty one is left out, or not.
+        let may_be_empty = matches!(
+            field.shape,
+            Shape::String | Shape::Bytes | Shape::List(_) | Shape::Map(_)
+        );
+        let is_kept = may_be_empty && field.required != twin.required;
+        match (&field.shape, &twin.shape) {
+            _ if is_kept || field.default != twin.default => found.push(field.name.to_string()),
+            (Shape::Object(one), Shape::Object(other)) => found.extend(differences(schema, (*one, *other), &[])),
+            (one, other) if one == other => {}
+            _ => found.push(field.name.to_string()),
+        }
+    }
+    if one.fields.len() != other.fields.len() {
+        found.push(format!("{} has other fields than {}", one.definition, other.definition));
+    }
+    found
+}
+
+/// What has been read as one of them is not read again as the other.
+#[test]
+fn where_only_names_differ_values_are_read_alike() {
+    let mut count = 0;
+    for kind in Registry::built_in().kinds() {
+        let Some(Conversion { storage, converter }) = &kind.conversion else {
+            continue;
+        };
+        let Some(renamed) = converter.renamed() else { continue };
+        let ((schema, newer), (_, stored)) = (kind.schema(), storage.schema());
+        let types = (newer.expect("a type"), stored.expect("a type"));
+        assert_eq!(
+            differences(schema, types, renamed),
+            [""; 0],
+            "{} {}",
+            kind.api_version,
+            kind.kind
+        );
+        count += 1;
+    }
+    assert_eq!(count, 1, "events");
 }

@@ -99,8 +99,8 @@ fn the_last_disruption_is_told_by_a_condition() {
         json!([{"type": "DisruptionAllowed", "status": "False", "reason": "InsufficientPods", "message": "",
             "observedGeneration": 1, "lastTransitionTime": "now"}])
     );
-    let once = disrupted(&ready("True"), "then");
-    assert_eq!(disrupted(&once, "now"), once, "it was said before");
+    let once = disrupted(ready("True"), "then");
+    assert_eq!(disrupted(once.clone(), "now"), once, "it was said before");
 }
 
 #[test]
@@ -111,5 +111,5 @@ fn a_pod_that_is_evicted_says_so_and_of_which_generation() {
         "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting",
         "lastProbeTime": null, "lastTransitionTime": "now", "observedGeneration": 5,
     });
-    assert_eq!(disrupted(&pod, "now")["status"]["conditions"], json!([ready, said]));
+    assert_eq!(disrupted(pod, "now")["status"]["conditions"], json!([ready, said]));
 }
