@@ -17,6 +17,9 @@ const CLEARED: [&str; 6] = [
     "observedGeneration",
 ];
 
+/// The same of a condition: those are merged, too, and one that holds has no reason why it did not.
+const CLEARED_IN_CONDITIONS: [&str; 3] = ["lastProbeTime", "message", "reason"];
+
 /// The strategic merge patch that makes a pod's status this one, refused by the server for another UID.
 pub(super) fn patch(pod: &Pod, status: &PodStatus) -> Value {
     // Others in a status are other writers'.
@@ -47,6 +50,12 @@ pub(super) fn patch(pod: &Pod, status: &PodStatus) -> Value {
     ] {
         if !has {
             fields.insert(field.to_owned(), Value::Null);
+        }
+    }
+    let conditions = fields.get_mut("conditions").and_then(Value::as_array_mut);
+    for condition in conditions.into_iter().flatten().filter_map(Value::as_object_mut) {
+        for field in CLEARED_IN_CONDITIONS {
+            condition.entry(field).or_insert(Value::Null);
         }
     }
     if may_have_been_resized(pod)

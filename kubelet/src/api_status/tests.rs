@@ -183,6 +183,13 @@ fn a_body_speaks_of_own_conditions_and_replaces_addresses() {
         .map(|c| &c["type"])
         .collect();
     assert_eq!(kinds, ["Ready"]);
+    // What it was not ready for would stay.
+    let cleared = body["status"]["conditions"][0].as_object().expect("a condition");
+    assert!(
+        ["reason", "message", "lastProbeTime"]
+            .iter()
+            .all(|field| cleared.get(*field) == Some(&Value::Null))
+    );
     assert_eq!(
         body["status"]["podIPs"],
         json!([{"ip": "10.0.0.1"}, {"$patch": "replace"}])
