@@ -179,7 +179,7 @@ impl Correlate for SeriesEvents {
 
     fn take(&mut self, note: Note) -> Vec<Delivery> {
         let (now, at) = (self.clock.now(), Instant::now());
-        let (identity, about) = (identity(&note), note.regarding.clone());
+        let identity = identity(&note);
         self.made += 1;
         let stamp = stamp(now, (&self.source.instance, identity, self.made));
         let mut came_before = true;
@@ -203,7 +203,7 @@ impl Correlate for SeriesEvents {
         }
         // Of a series that goes on nothing is said yet.
         let is_news = !known.is_told || !goes_on;
-        known.is_told = known.is_told || self.spam.admits(&about, at);
+        known.is_told = known.is_told || self.spam.admits(&known.note.regarding, at);
         let news = (is_news && known.is_told).then(|| self.source.delivery(identity, known));
         let forgotten = forgotten.map(|known| (self::identity(&known.note), known));
         let ended = forgotten.iter().map(|(identity, known)| (*identity, known));
