@@ -22,6 +22,7 @@ pub mod constraint;
 pub mod cycle;
 pub mod event;
 pub mod extender;
+pub mod judged;
 pub mod plugin;
 pub mod pod;
 pub mod profile;
@@ -193,13 +194,13 @@ impl Scheduler {
         }
     }
 
+    /// Asked whenever there is nothing to do, which may be once a binding: nothing is gone through for it.
     fn tell_sizes(&self) {
         for (queue, pods) in self.queue.waiting() {
             self.metrics.pending(queue, pods);
         }
-        let assumed = self.queue.in_flight().filter(|uid| self.cluster.node_of(uid).is_some());
         let (nodes, pods) = self.cluster.sizes();
-        for (kind, number) in [("nodes", nodes), ("pods", pods), ("assumed_pods", assumed.count())] {
+        for (kind, number) in [("nodes", nodes), ("pods", pods), ("assumed_pods", self.queue.decided())] {
             self.metrics.cached(kind, number);
         }
     }

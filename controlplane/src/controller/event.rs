@@ -5,16 +5,17 @@ use super::write::EventText;
 use crate::resource::name::dns1123_subdomain;
 use client::Clock;
 use correlate::Correlator;
+use inbox::Inbox;
 use k8s_openapi::api::core::v1::ObjectReference;
 use memory::digest;
-use outbox::{BACKLOG, Correlate, Delivery};
+use outbox::{Correlate, Delivery};
 use serde_json::json;
 use std::borrow::Cow;
 use std::sync::Arc;
-use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 mod correlate;
+pub(crate) mod inbox;
 pub(crate) mod memory;
 pub(crate) mod outbox;
 pub(crate) mod spam;
@@ -27,7 +28,7 @@ const CUT: &str = " ...";
 /// A handle that accepts events.
 #[derive(Clone)]
 pub struct Recorder {
-    send: mpsc::Sender<EventText>,
+    inbox: Inbox<EventText>,
 }
 
 /// A source's events.
@@ -40,7 +41,7 @@ struct CoreEvents {
 impl Recorder {
     /// Starts a recorder that writes as `component` until every handle is dropped.
     pub fn spawn(client: kube::Client, clock: Arc<dyn Clock>, component: impl Into<Cow<'static, str>>) -> Self {
-        let (send, receive) = mpsc::channel(BACKLOG);
+        let (inbox, receive) = Inbox::new();
         let component = component.into();
         let events = CoreEvents {
             clock,
@@ -48,15 +49,13 @@ impl Recorder {
             component,
         };
         tokio::spawn(outbox::run(client, events, receive));
-        Self { send }
+        Self { inbox }
     }
 
     /// Records an event; drops it when too many wait, or its object has had too many. A long message is cut.
     pub fn record(&self, mut event: EventText) {
         cut(&mut event.message);
-        if self.send.try_send(event).is_err() {
-            tracing::warn!("event dropped: too many are waiting");
-        }
+        self.inbox.put(event);
     }
 }
 

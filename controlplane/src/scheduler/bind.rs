@@ -10,6 +10,7 @@ use client::Clock;
 use http::Request;
 use jiff::Timestamp;
 use proto::api::condition;
+use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -77,10 +78,11 @@ impl Binder {
         }
     }
 
-    async fn send(&self, request: Result<Request<Vec<u8>>, http::Error>) -> Result<Value, Refusal> {
+    /// The answer's text: of most answers nobody reads more than that it is one.
+    async fn send(&self, request: Result<Request<Vec<u8>>, http::Error>) -> Result<String, Refusal> {
         let other = |text: String| Refusal { text, code: 0 };
         let request = request.map_err(|e| other(e.to_string()))?;
-        match timeout(DEADLINE, self.client.request::<Value>(request)).await {
+        match timeout(DEADLINE, self.client.request_text(request)).await {
             Ok(Ok(reply)) => Ok(reply),
             Ok(Err(kube::Error::Api(status))) => Err(Refusal {
                 code: status.code,
@@ -91,11 +93,11 @@ impl Binder {
         }
     }
 
-    async fn patch_status(&self, pod: &PodInfo, status: Value) -> Result<Value, Refusal> {
+    async fn patch_status(&self, pod: &PodInfo, status: Value) -> Result<(), Refusal> {
         let body = json!({"metadata": {"uid": pod.uid}, "status": status});
         let request = Request::patch(format!("{}/status", PODS.path(&pod.key)));
         let request = request.header(http::header::CONTENT_TYPE, STRATEGIC);
-        self.send(request.body(body.to_string().into_bytes())).await
+        self.send(request.body(body.to_string().into_bytes())).await.map(drop)
     }
 
     /// Tells of `about`, in the name of the scheduler that works for `pod`: kind, reason and action, then the text.
@@ -115,14 +117,9 @@ impl Binder {
 
     /// Binds the pod to the node.
     pub async fn bind(&self, pod: Arc<PodInfo>, node: String) -> Bound {
-        let body = json!({
-            "apiVersion": "v1", "kind": "Binding",
-            "metadata": {"name": pod.key.name, "namespace": pod.key.namespace, "uid": pod.uid},
-            "target": {"kind": "Node", "name": node},
-        });
         let request = Request::post(format!("{}/binding", PODS.path(&pod.key)));
         let request = request.header(http::header::CONTENT_TYPE, "application/json");
-        let sent = self.send(request.body(body.to_string().into_bytes())).await;
+        let sent = self.send(request.body(Binding::text(&pod, &node))).await;
         let told = |error: Refusal| format!("running Bind plugin {:?}: {}", Plugin::DefaultBinder.name(), error.text);
         self.bound(pod, &node, sent.map(drop).map_err(told))
     }
@@ -195,7 +192,7 @@ impl Binder {
             Nomination::Clear => status["nominatedNodeName"] = Value::Null,
             Nomination::Node(node) => status["nominatedNodeName"] = json!(node),
         }
-        self.patch_status(pod, status).await.map(drop)
+        self.patch_status(pod, status).await
     }
 
     /// Tells that the pod has no node yet and which one it waits for; then has others evicted from there. Nobody is evicted for
@@ -242,7 +239,10 @@ impl Binder {
         match refusal.code {
             404 => true,
             409 => match self.send(Request::get(PODS.path(&pod.key)).body(Vec::new())).await {
-                Ok(now) => now["metadata"]["uid"].as_str().is_some_and(|uid| uid != pod.uid),
+                Ok(now) => {
+                    let now: Value = serde_json::from_str(&now).unwrap_or_default();
+                    now["metadata"]["uid"].as_str().is_some_and(|uid| uid != pod.uid)
+                }
                 Err(error) => error.code == 404,
             },
             _ => false,
@@ -266,6 +266,49 @@ impl Binder {
         let message = format!("Preempted by pod {} on node {node}", pod.uid);
         self.event(pod, victim, PREEMPTED, message);
         Ok(())
+    }
+}
+
+/// A binding as it is sent. There is one for each pod: it is written as it stands, not put together as JSON first.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Binding<'b> {
+    api_version: &'static str,
+    kind: &'static str,
+    metadata: Meta<'b>,
+    target: Target<'b>,
+}
+
+#[derive(Serialize)]
+struct Meta<'b> {
+    name: &'b str,
+    namespace: &'b str,
+    uid: &'b str,
+}
+
+#[derive(Serialize)]
+struct Target<'b> {
+    kind: &'static str,
+    name: &'b str,
+}
+
+impl Binding<'_> {
+    fn text(pod: &PodInfo, node: &str) -> Vec<u8> {
+        let binding = Binding {
+            api_version: "v1",
+            kind: "Binding",
+            metadata: Meta {
+                name: &pod.key.name,
+                namespace: &pod.key.namespace,
+                uid: &pod.uid,
+            },
+            target: Target {
+                kind: "Node",
+                name: node,
+            },
+        };
+        // Strings alone can always be written.
+        serde_json::to_vec(&binding).unwrap_or_default()
     }
 }
 
@@ -319,6 +362,14 @@ mod tests {
             Bound::Evicted { is_nominated, kept, .. } => (is_nominated, kept),
             _ => panic!("something else was done"),
         }
+    }
+
+    #[test]
+    fn a_binding_names_the_pod_it_is_of_and_the_node() {
+        let text = Binding::text(&pod("p", json!({"metadata": {"uid": "u"}})), "n");
+        let expected = json!({"apiVersion": "v1", "kind": "Binding",
+            "metadata": {"name": "p", "namespace": "default", "uid": "u"}, "target": {"kind": "Node", "name": "n"}});
+        assert_eq!(serde_json::from_slice::<Value>(&text).unwrap(), expected);
     }
 
     #[tokio::test]

@@ -3,6 +3,7 @@
 //! One task owns it and changes it only between cycles, so it is its own snapshot. Pods are counted from the moment a cycle
 //! decides (assumed), not from the moment the API shows it. Pure.
 
+mod changes;
 mod index;
 mod nominated;
 mod room;
@@ -13,6 +14,8 @@ pub use nominated::Nominations;
 pub use room::{Room, clamped};
 pub use topology::{Column, NO_DOMAIN, Topology};
 
+use self::changes::Changes;
+use super::judged::Memory;
 use super::plugin::node_declared_features::Features;
 use super::pod::{Amounts, PodInfo};
 use k8s_openapi::api::core::v1::{Node, Pod, Taint};
@@ -103,7 +106,10 @@ pub enum NodeChange {
 pub struct Cluster {
     /// Nodes; a removed one leaves a free slot, unless it is the last.
     slots: Vec<NodeInfo>,
+    changes: Changes,
     free: BTreeSet<usize>,
+    /// How many are present.
+    nodes: usize,
     index: BTreeMap<String, usize>,
     /// Where each counted pod is.
     places: BTreeMap<String, usize>,
@@ -122,9 +128,16 @@ pub struct Cluster {
     pub nominated: Nominations,
     /// Pods that are being evicted for others, by UID, from the decision until they are gone.
     pub doomed: BTreeSet<String>,
+    /// What was said of nodes for pods that are alike.
+    pub judged: Memory,
 }
 
 impl Cluster {
+    /// The number of the node's last change, by slot: as long as it stays, all stays that a plugin can ask of the node alone.
+    pub fn change(&self, slot: usize) -> u64 {
+        self.changes.of(slot)
+    }
+
     fn slot(&mut self, name: &str) -> usize {
         if let Some(slot) = self.index.get(name) {
             return *slot;
@@ -144,6 +157,7 @@ impl Cluster {
             }
         };
         self.slots[slot].slot = slot;
+        self.changes.note(slot);
         self.index.insert(name.to_owned(), slot);
         slot
     }
@@ -195,6 +209,7 @@ impl Cluster {
     pub fn set_node(&mut self, node: &Node) -> NodeChange {
         let slot = self.slot(&node.name_any());
         let images = self.take_images(node);
+        self.changes.note(slot);
         let info = &mut self.slots[slot];
         let before = info.present.then(|| info.description());
         let had = std::mem::replace(&mut info.images, images);
@@ -211,6 +226,7 @@ impl Cluster {
                 NodeChange::Updated(before.labels)
             }
             None => {
+                self.nodes += 1;
                 self.stale_order = true;
                 self.topology.set_node(slot, Some(&after.labels));
                 NodeChange::Added
@@ -221,7 +237,9 @@ impl Cluster {
     /// Forgets a node. Its pods stay counted until they are gone too.
     pub fn remove_node(&mut self, name: &str) {
         let Some(&slot) = self.index.get(name) else { return };
+        self.changes.note(slot);
         let info = &mut self.slots[slot];
+        self.nodes -= usize::from(info.present);
         info.present = false;
         let images = std::mem::take(&mut info.images);
         self.forget_images(images);
@@ -242,11 +260,16 @@ impl Cluster {
     /// Counts a pod on a node, wherever it was counted or nominated before.
     pub fn place(&mut self, pod: Arc<PodInfo>, node: &str) {
         let slot = self.slot(node);
+        let mut is_counted = false;
         match self.places.get(&pod.uid) {
             Some(at) if *at != slot => drop(self.uncount(&pod.uid)),
             Some(_) => {
                 if let Some(old) = self.slots[slot].pods.get(&pod.uid) {
-                    self.pods.count(old, slot, -1);
+                    // Mostly the API confirms what was assumed.
+                    is_counted = PodIndex::counts_alike(old, &pod);
+                    if !is_counted {
+                        self.pods.count(old, slot, -1);
+                    }
                 }
             }
             None => {}
@@ -256,13 +279,17 @@ impl Cluster {
             self.know(&term.topology_key);
         }
         self.places.insert(pod.uid.clone(), slot);
-        self.pods.count(&pod, slot, 1);
+        if !is_counted {
+            self.pods.count(&pod, slot, 1);
+        }
         self.slots[slot].insert(pod);
+        self.changes.note(slot);
     }
 
     fn uncount(&mut self, uid: &str) -> Option<(Arc<PodInfo>, usize)> {
         let slot = self.places.remove(uid)?;
         let pod = self.slots[slot].remove(uid)?;
+        self.changes.note(slot);
         self.pods.count(&pod, slot, -1);
         self.release_if_unused(slot);
         Some((pod, slot))
@@ -317,7 +344,7 @@ impl Cluster {
 
     /// How many nodes there are, and how many pods are counted.
     pub fn sizes(&self) -> (usize, usize) {
-        (self.present().count(), self.places.len())
+        (self.nodes, self.places.len())
     }
 
     /// Where a pod is counted.

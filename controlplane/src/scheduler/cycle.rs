@@ -2,8 +2,9 @@
 
 use super::cluster::{Cluster, NodeInfo};
 use super::constraint;
+use super::judged::Judged;
 use super::plugin::default_preemption::{self, Budget, Outcome, Preemption};
-use super::plugin::{Plugin, PluginSet, PreFilterRejection, Rejection, State, pod_topology_spread};
+use super::plugin::{Plugin, PluginSet, PreFilterRejection, Rejection, Scoring, State, normal, pod_topology_spread};
 use super::pod::PodInfo;
 use super::profile::Profile;
 use client::backoff::Seeded;
@@ -165,12 +166,12 @@ impl Search {
     /// # Errors
     /// What every node lacks, and who should be evicted.
     pub fn schedule(&mut self, cluster: &mut Cluster, request: Request<'_>) -> Result<String, Box<Unplaced>> {
-        self.search(cluster, request, |search, state, fitting, _| match fitting {
-            [only] => only.name.clone(),
-            several => {
-                let totals = totals(state, several, request.lap);
-                several[search.pick(&totals)].name.clone()
-            }
+        self.search(cluster, request, |search, round, found, _| {
+            let chosen = match found.fitting.as_slice() {
+                [only] => *only,
+                several => several[search.pick(&round.totals(several, request.lap))],
+            };
+            round.state.cluster.at(chosen).name.clone()
         })
     }
 
@@ -179,13 +180,13 @@ impl Search {
     /// # Errors
     /// As [`Search::schedule`].
     pub fn candidates(&mut self, cluster: &mut Cluster, request: Request<'_>) -> Result<Candidates, Box<Unplaced>> {
-        self.search(cluster, request, |_, state, fitting, error| {
-            let totals = totals(state, fitting, request.lap);
-            let names = fitting.iter().map(|node| node.name.clone());
-            Candidates {
-                nodes: names.zip(totals).collect(),
-                error,
-            }
+        self.search(cluster, request, |_, round, found, mut error| {
+            let totals = round.totals(&found.fitting, request.lap);
+            let cluster = round.state.cluster;
+            let names = found.fitting.iter().map(|slot| cluster.at(*slot).name.clone());
+            let nodes = names.zip(totals).collect();
+            error.rejections = round.explain(found.refused);
+            Candidates { nodes, error }
         })
     }
 
@@ -193,11 +194,11 @@ impl Search {
         &mut self,
         cluster: &mut Cluster,
         request: Request<'_>,
-        finish: impl FnOnce(&mut Self, &State<'_>, &[&NodeInfo], FitError) -> T,
+        finish: impl FnOnce(&mut Self, &mut Round<'_, '_>, Found, FitError) -> T,
     ) -> Result<T, Box<Unplaced>> {
-        let Request { pod, profile, lap, .. } = request;
+        let Request { pod, profile, .. } = request;
         cluster.refresh();
-        let mut error = FitError {
+        let error = FitError {
             nodes: cluster.order().len(),
             unknown: constraint::obstacle(pod),
             ..FitError::default()
@@ -212,62 +213,77 @@ impl Search {
         let defaults = pod_topology_spread::default_keys(profile);
         let defaults = request.owned.map(|_| defaults).unwrap_or_default();
         cluster.know_all(pod.topology_keys().chain(defaults));
+        let mut judged = cluster.judged.take(pod, profile);
+        let outcome = self.look(cluster, request, error, &mut judged, finish);
+        cluster.judged.keep(judged);
+        outcome
+    }
+
+    fn look<T>(
+        &mut self,
+        cluster: &Cluster,
+        request: Request<'_>,
+        mut error: FitError,
+        judged: &mut Judged,
+        finish: impl FnOnce(&mut Self, &mut Round<'_, '_>, Found, FitError) -> T,
+    ) -> Result<T, Box<Unplaced>> {
+        let Request { pod, profile, lap, .. } = request;
         lap(Lap::Begin);
         let begun = State::begin(cluster, profile, pod, request.owned);
         let said = begun.as_ref().map_or("UnschedulableAndUnresolvable", |_| "Success");
         lap(Lap::End("PreFilter", said));
-        let mut state = match begun {
+        let state = match begun {
             Ok(state) => state,
             Err(rejection) => {
                 error.pre_filter = Some(rejection);
                 return Err(Box::new(no_way(error, profile)));
             }
         };
-        let fitting = self.fitting(&mut state, &mut error);
+        let mut round = Round { state, judged };
+        let found = self.find(&mut round, &mut error);
         lap(Lap::End("Filter", "Success"));
-        match fitting.as_slice() {
-            [] => Err(Box::new(self.preempt(&mut state, error, request))),
-            several => Ok(finish(self, &state, several, error)),
+        if found.fitting.is_empty() {
+            error.rejections = round.explain(found.refused);
+            return Err(Box::new(self.preempt(&mut round.state, error, request)));
         }
+        Ok(finish(self, &mut round, found, error))
     }
 
-    fn fitting<'c>(&mut self, state: &mut State<'c>, error: &mut FitError) -> Vec<&'c NodeInfo> {
-        let cluster = state.cluster;
-        let mut try_node = |state: &mut State<'c>, node: &'c NodeInfo| match state.fits(node, &node.room) {
-            Ok(()) => Some(node),
-            Err(rejection) => {
-                error.rejections.push((node.slot, rejection));
-                None
-            }
-        };
+    fn find(&mut self, round: &mut Round<'_, '_>, error: &mut FitError) -> Found {
+        let cluster = round.state.cluster;
+        let mut found = Found::default();
         let present = |name: &str| cluster.node(name).filter(|node| node.present);
         // Evicting made room for it there: whoever else would do is not asked.
-        if let Some(node) = cluster.nominated.node_of(&state.pod.uid).and_then(present) {
-            let is_allowed = state
-                .names
-                .as_ref()
-                .is_none_or(|names| names.contains(node.name.as_str()));
-            if is_allowed && state.fits(node, &node.room).is_ok() {
-                return vec![node];
+        if let Some(node) = cluster.nominated.node_of(&round.state.pod.uid).and_then(present) {
+            let names = round.state.names.as_ref();
+            let is_allowed = names.is_none_or(|names| names.contains(node.name.as_str()));
+            if is_allowed && round.state.fits(node, &node.room).is_ok() {
+                found.fitting.push(node.slot);
+                return found;
             }
         }
-        if let Some(names) = state.names.take() {
+        if let Some(names) = round.state.names.take() {
             let named: Vec<&NodeInfo> = names.iter().copied().filter_map(present).collect();
-            let fitting = named.into_iter().filter_map(|node| try_node(state, node)).collect();
+            named
+                .into_iter()
+                .for_each(|node| found.add(node.slot, round.try_node(node.slot)));
             error.left_out_by = Some(Plugin::NodeAffinity);
-            return fitting;
+            return found;
         }
         let order = cluster.order();
-        let wanted = enough(order.len(), state.profile.percentage);
-        let mut fitting = Vec::with_capacity(wanted.min(order.len()));
+        let wanted = enough(order.len(), round.state.profile.percentage);
+        found.fitting.reserve(wanted.min(order.len()));
+        let first = self.start % order.len().max(1);
         let mut visited = 0;
-        while visited < order.len() && fitting.len() < wanted {
-            let node = cluster.at(order[(self.start + visited) % order.len()]);
+        for slot in order[first..].iter().chain(&order[..first]) {
+            if found.fitting.len() >= wanted {
+                break;
+            }
             visited += 1;
-            fitting.extend(try_node(state, node));
+            found.add(*slot, round.try_node(*slot));
         }
-        self.start = (self.start + visited) % order.len().max(1);
-        fitting
+        self.start = (first + visited) % order.len().max(1);
+        found
     }
 
     fn preempt(&mut self, state: &mut State<'_>, mut error: FitError, request: Request<'_>) -> Unplaced {
@@ -304,9 +320,127 @@ impl Search {
     /// One of the highest.
     pub fn pick(&mut self, totals: &[i64]) -> usize {
         let best = totals.iter().copied().max().unwrap_or(0);
-        let ties: Vec<usize> = (0..totals.len()).filter(|i| totals[*i] == best).collect();
-        let pick = self.random.below(ties.len() as u64);
-        ties.get(usize::try_from(pick).unwrap_or(0)).copied().unwrap_or(0)
+        let mut ties = (0..totals.len()).filter(|i| totals[*i] == best);
+        let pick = self.random.below(ties.clone().count() as u64);
+        ties.nth(usize::try_from(pick).unwrap_or(0)).unwrap_or(0)
+    }
+}
+
+/// What came of looking at nodes.
+#[derive(Default)]
+struct Found {
+    /// Slots of those that will do: most of the nodes need not be looked at for it.
+    fitting: Vec<usize>,
+    /// Slots of those that will not, with why, where that was asked now.
+    refused: Vec<(usize, Option<Rejection>)>,
+}
+
+impl Found {
+    fn add(&mut self, slot: usize, tried: Result<(), Option<Rejection>>) {
+        match tried {
+            Ok(()) => self.fitting.push(slot),
+            Err(why) => self.refused.push((slot, why)),
+        }
+    }
+}
+
+/// What a cycle asks of nodes, and what was said of them before.
+struct Round<'j, 'c> {
+    state: State<'c>,
+    judged: &'j mut Judged,
+}
+
+impl Round<'_, '_> {
+    /// Whether the node will do; if not, with why, where it had to be asked.
+    fn try_node(&mut self, slot: usize) -> Result<(), Option<Rejection>> {
+        let cluster = self.state.cluster;
+        let node = cluster.at(slot);
+        // Who waits for room there is not the node's own.
+        if !cluster.nominated.is_empty() && cluster.nominated.on(&node.name).next().is_some() {
+            return self.state.fits(node, &node.room).map_err(Some);
+        }
+        let verdict = self.judged.of(slot, cluster.change(slot));
+        let said = match verdict.fits {
+            Some(true) => self.state.filter_around(node),
+            Some(false) => return Err(None),
+            None => {
+                let said = self.state.filter(node, &node.room);
+                verdict.fits = match &said {
+                    Ok(()) => Some(true),
+                    // Who comes after it was not asked.
+                    Err(rejection) if rejection.plugin.looks_around() => None,
+                    Err(_) => Some(false),
+                };
+                said
+            }
+        };
+        said.map_err(Some)
+    }
+
+    /// Asks again why nodes will not do, where that was not remembered: mostly nobody wants to know.
+    fn explain(&mut self, refused: Vec<(usize, Option<Rejection>)>) -> Vec<(usize, Rejection)> {
+        let mut why = |slot: usize, known: Option<Rejection>| {
+            let node = self.state.cluster.at(slot);
+            known.or_else(|| self.state.fits(node, &node.room).err())
+        };
+        let each = refused.into_iter();
+        each.filter_map(|(slot, known)| Some((slot, why(slot, known)?)))
+            .collect()
+    }
+
+    /// The weighted sum of all scores, per node.
+    fn totals(&mut self, slots: &[usize], lap: &dyn Fn(Lap)) -> Vec<i64> {
+        let plugins = self.state.profile.scores.iter();
+        let counted: Vec<_> = plugins
+            .filter_map(|(plugin, weight)| Some((self.state.pre_score(*plugin, slots)?, *weight)))
+            .collect();
+        lap(Lap::End("PreScore", "Success"));
+        let totals = self.sum(slots, &counted);
+        lap(Lap::End("Score", "Success"));
+        totals
+    }
+
+    fn sum(&mut self, slots: &[usize], counted: &[(Scoring<'_>, i64)]) -> Vec<i64> {
+        let (cluster, state, judged) = (self.state.cluster, &self.state, &mut *self.judged);
+        let images = counted.iter().find_map(|(scoring, _)| match scoring {
+            Scoring::Images(spread) => Some(spread.as_slice()),
+            _ => None,
+        });
+        judged.score_by(images.unwrap_or_default());
+        let (mut taints, mut affinity) = (0, 0);
+        let alone = |slot: &usize| {
+            let verdict = judged.of(*slot, cluster.change(*slot));
+            let scores = verdict.scores;
+            let scores = scores.unwrap_or_else(|| state.score_alone(counted, cluster.at(*slot)));
+            verdict.scores = Some(scores);
+            (taints, affinity) = (scores.taints.max(taints), scores.affinity.max(affinity));
+            scores.sum
+        };
+        let mut totals: Vec<i64> = slots.iter().map(alone).collect();
+        let mut add = |weight: i64, scores: &mut dyn Iterator<Item = i64>| {
+            for (total, score) in totals.iter_mut().zip(scores) {
+                *total += weight * score;
+            }
+        };
+        for (scoring, weight) in counted {
+            let known = |slot: &usize| judged.scored(*slot);
+            let each = slots.iter().map(known);
+            match scoring {
+                Scoring::Alone(Plugin::TaintToleration) => {
+                    add(*weight, &mut each.map(|scores| normal(scores.taints, taints, true)));
+                }
+                Scoring::Alone(Plugin::NodeAffinity) => {
+                    add(
+                        *weight,
+                        &mut each.map(|scores| normal(scores.affinity, affinity, false)),
+                    );
+                }
+                Scoring::Affinity(counts) => add(*weight, &mut counts.scores(slots).into_iter()),
+                Scoring::Spread(counts) => add(*weight, &mut counts.scores(slots).into_iter()),
+                Scoring::Alone(_) | Scoring::Images(_) => {}
+            }
+        }
+        totals
     }
 }
 
@@ -319,23 +453,6 @@ fn no_way(mut error: FitError, profile: &Profile) -> Unplaced {
         candidates: Vec::new(),
         renounce: true,
     }
-}
-
-/// The weighted sum of all scores, per node.
-fn totals(state: &State<'_>, nodes: &[&NodeInfo], lap: &dyn Fn(Lap)) -> Vec<i64> {
-    let plugins = state.profile.scores.iter();
-    let counted: Vec<_> = plugins
-        .filter_map(|(plugin, weight)| Some((state.pre_score(*plugin, nodes)?, weight)))
-        .collect();
-    lap(Lap::End("PreScore", "Success"));
-    let mut totals = vec![0; nodes.len()];
-    for (scoring, weight) in &counted {
-        for (total, score) in totals.iter_mut().zip(state.scores(scoring, nodes)) {
-            *total += *weight * score;
-        }
-    }
-    lap(Lap::End("Score", "Success"));
-    totals
 }
 
 #[cfg(test)]

@@ -7,12 +7,13 @@
 //! - PreFilter: [`State::begin`]; what a plugin counts once a cycle is kept in the [`State`], and follows
 //!   [`State::add_pod`] and [`State::remove_pod`] while "what if" is asked;
 //! - Filter: [`State::filter`]; PostFilter: [`default_preemption`];
-//! - PreScore: [`State::pre_score`]; Score and its normalisation: [`State::scores`];
+//! - PreScore: [`State::pre_score`]; Score: [`State::score_alone`], with its normalisation [`normal`], or the plugin's own;
 //! - Reserve is [`Cluster::place`], undone by [`Cluster::remove_pod`]; Permit, PreBind and PostBind have no plugin yet (claims and
 //!   devices will be the first), Bind is [`Binder::bind`](super::bind::Binder::bind).
 
 use super::cluster::{Cluster, NodeInfo, Room};
 use super::event::Event;
+use super::judged::Scores;
 use super::pod::PodInfo;
 use super::profile::Profile;
 use proto::api::selector::Selector;
@@ -136,7 +137,7 @@ impl Plugin {
     }
 
     /// Whether its filter asks for other nodes than the one in question.
-    fn looks_around(self) -> bool {
+    pub fn looks_around(self) -> bool {
         matches!(self, Self::PodTopologySpread | Self::InterPodAffinity)
     }
 
@@ -308,11 +309,27 @@ impl<'c> State<'c> {
     /// # Errors
     /// The refusal.
     pub fn filter(&self, node: &NodeInfo, room: &Room) -> Result<(), Rejection> {
-        self.filters.iter().try_for_each(|plugin| match plugin {
+        self.filters.iter().try_for_each(|plugin| self.ask(*plugin, node, room))
+    }
+
+    /// Filter by those alone that look around: whether the pod may run on a node that all others let it in.
+    ///
+    /// # Errors
+    /// The refusal.
+    pub fn filter_around(&self, node: &NodeInfo) -> Result<(), Rejection> {
+        if self.affinity.is_none() && self.spread.is_none() {
+            return Ok(());
+        }
+        let mut around = self.filters.iter().filter(|plugin| plugin.looks_around());
+        around.try_for_each(|plugin| self.ask(*plugin, node, &node.room))
+    }
+
+    fn ask(&self, plugin: Plugin, node: &NodeInfo, room: &Room) -> Result<(), Rejection> {
+        match plugin {
             Plugin::InterPodAffinity => self.affinity.as_ref().map_or(Ok(()), |counts| counts.filter(node)),
             Plugin::PodTopologySpread => self.spread.as_ref().map_or(Ok(()), |counts| counts.filter(node)),
-            local => filter_locally(*local, self.profile, self.pod, node, room),
-        })
+            local => filter_locally(local, self.profile, self.pod, node, room),
+        }
     }
 
     /// Filter, with those counted on the node that wait for room there and come first: it must do with them, and (what they
@@ -359,8 +376,8 @@ impl<'c> State<'c> {
         }
     }
 
-    /// PreScore of one plugin: what it counts for its scores of these nodes, or nothing if it has no preference.
-    pub fn pre_score(&self, plugin: Plugin, nodes: &[&NodeInfo]) -> Option<Scoring<'c>> {
+    /// PreScore of one plugin: what it counts for its scores of the nodes in these slots, or nothing if it has no preference.
+    pub fn pre_score(&self, plugin: Plugin, slots: &[usize]) -> Option<Scoring<'c>> {
         let (pod, args) = (self.pod, &self.profile.args);
         let has_any = match plugin {
             Plugin::ImageLocality => {
@@ -368,7 +385,7 @@ impl<'c> State<'c> {
                 return (!spread.is_empty()).then_some(Scoring::Images(spread));
             }
             Plugin::InterPodAffinity => return inter_pod_affinity::pre_score(self).map(Scoring::Affinity),
-            Plugin::PodTopologySpread => return pod_topology_spread::pre_score(self, nodes).map(Scoring::Spread),
+            Plugin::PodTopologySpread => return pod_topology_spread::pre_score(self, slots).map(Scoring::Spread),
             Plugin::NodeResourcesFit | Plugin::TaintToleration => true,
             Plugin::NodeResourcesBalancedAllocation => node_resources_balanced_allocation::scores(&args.balanced, pod),
             Plugin::NodeAffinity => node_affinity::scores(args, pod),
@@ -377,27 +394,30 @@ impl<'c> State<'c> {
         has_any.then_some(Scoring::Alone(plugin))
     }
 
-    /// Score and normalisation of one plugin: 0 to 100 for each of the nodes that it has counted for.
-    pub fn scores(&self, scoring: &Scoring<'_>, nodes: &[&NodeInfo]) -> Vec<i64> {
-        let each = |of: &dyn Fn(&NodeInfo) -> i64| nodes.iter().map(|node| of(node)).collect::<Vec<_>>();
-        let normalized = |of: &dyn Fn(&NodeInfo) -> i64, reverse| {
-            let mut scores = each(of);
-            normalize(&mut scores, reverse);
-            scores
-        };
+    /// Score of all plugins that ask the node alone.
+    pub fn score_alone(&self, counted: &[(Scoring<'_>, i64)], node: &NodeInfo) -> Scores {
         let (pod, args) = (self.pod, &self.profile.args);
-        match scoring {
-            Scoring::Images(spread) => each(&|node| image_locality::score(pod, node, spread)),
-            Scoring::Affinity(counts) => counts.scores(nodes),
-            Scoring::Spread(counts) => counts.scores(nodes),
-            Scoring::Alone(Plugin::NodeResourcesFit) => each(&|node| node_resources_fit::score(&args.fit, pod, node)),
-            Scoring::Alone(Plugin::NodeResourcesBalancedAllocation) => {
-                each(&|node| node_resources_balanced_allocation::score(&args.balanced, pod, node))
-            }
-            Scoring::Alone(Plugin::TaintToleration) => normalized(&|node| taint_toleration::score(pod, node), true),
-            Scoring::Alone(Plugin::NodeAffinity) => normalized(&|node| node_affinity::score(args, pod, node), false),
-            Scoring::Alone(_) => vec![0; nodes.len()],
+        let mut scores = Scores::default();
+        for (scoring, weight) in counted {
+            let score = match scoring {
+                Scoring::Images(spread) => image_locality::score(pod, node, spread),
+                Scoring::Alone(Plugin::NodeResourcesFit) => node_resources_fit::score(&args.fit, pod, node),
+                Scoring::Alone(Plugin::NodeResourcesBalancedAllocation) => {
+                    node_resources_balanced_allocation::score(&args.balanced, pod, node)
+                }
+                Scoring::Alone(Plugin::TaintToleration) => {
+                    scores.taints = taint_toleration::score(pod, node);
+                    continue;
+                }
+                Scoring::Alone(Plugin::NodeAffinity) => {
+                    scores.affinity = node_affinity::score(args, pod, node);
+                    continue;
+                }
+                Scoring::Alone(_) | Scoring::Affinity(_) | Scoring::Spread(_) => continue,
+            };
+            scores.sum += weight * score;
         }
+        scores
     }
 }
 
@@ -431,13 +451,10 @@ pub fn refused_locally(refused: PluginSet) -> bool {
     refused.each().any(|plugin| !plugin.looks_around())
 }
 
-/// Scales scores so that the highest becomes 100; reversed, so that the highest becomes 0.
-pub fn normalize(scores: &mut [i64], reverse: bool) {
-    let max = scores.iter().copied().max().unwrap_or(0);
-    for score in scores {
-        let share = if max == 0 { 0 } else { 100 * *score / max };
-        *score = if reverse { 100 - share } else { share };
-    }
+/// Scales a score so that the highest becomes 100; reversed, so that the highest becomes 0.
+pub fn normal(score: i64, highest: i64, reverse: bool) -> i64 {
+    let share = if highest == 0 { 0 } else { 100 * score / highest };
+    if reverse { 100 - share } else { share }
 }
 
 #[cfg(test)]

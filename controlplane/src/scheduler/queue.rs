@@ -262,9 +262,9 @@ impl PodQueue {
         self.entries.contains_key(uid)
     }
 
-    /// Pods that are in a cycle, or being bound, or others go for their sake.
-    pub fn in_flight(&self) -> impl Iterator<Item = &str> {
-        self.in_flight.iter().map(String::as_str)
+    /// How many pods are being bound, where none is in a cycle: all that were taken, but those for whose sake others go.
+    pub fn decided(&self) -> usize {
+        self.in_flight.len().saturating_sub(self.held.len())
     }
 
     /// How many cycles a pod has had, with the one that it is in, and since when it could have had one.

@@ -3,8 +3,9 @@
 //! As client-go's `tools/events`: an event that was told before (by all but its note) becomes a series, which is told when it begins, every
 //! half hour, and when it has ended, which is after six minutes without another one.
 
+use crate::controller::event::inbox::Inbox;
 use crate::controller::event::memory::{Memory, digest, stamp};
-use crate::controller::event::outbox::{self, BACKLOG, Correlate, Delivery};
+use crate::controller::event::outbox::{self, Correlate, Delivery};
 use crate::controller::event::spam::SpamFilter;
 use crate::controller::event::{cut, name, namespace};
 use client::Clock;
@@ -13,7 +14,6 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 /// After so long without a repeat a series has ended, and an event is forgotten.
@@ -43,25 +43,23 @@ pub struct Note {
 /// A handle that accepts events.
 #[derive(Clone)]
 pub struct Recorder {
-    send: mpsc::Sender<Note>,
+    inbox: Inbox<Note>,
 }
 
 impl Recorder {
     /// Starts a recorder that writes as the scheduler `name` on this host until every handle is dropped.
     pub fn spawn(client: kube::Client, clock: Arc<dyn Clock>, name: &str, host: &str) -> Self {
-        let (send, receive) = mpsc::channel(BACKLOG);
+        let (inbox, receive) = Inbox::new();
         let mut instance = format!("{name}-{host}");
         instance.truncate(instance.floor_char_boundary(INSTANCE_BYTES));
         tokio::spawn(outbox::run(client, SeriesEvents::new(clock, name, instance), receive));
-        Self { send }
+        Self { inbox }
     }
 
     /// Records an event; drops it when too many wait, or its object has had too many. A long note is cut.
     pub fn record(&self, mut note: Note) {
         cut(&mut note.note);
-        if self.send.try_send(note).is_err() {
-            tracing::warn!("event dropped: too many are waiting");
-        }
+        self.inbox.put(note);
     }
 }
 
@@ -179,7 +177,7 @@ impl Correlate for SeriesEvents {
 
     fn take(&mut self, note: Note) -> Vec<Delivery> {
         let (now, at) = (self.clock.now(), Instant::now());
-        let (identity, about) = (identity(&note), note.regarding.clone());
+        let identity = identity(&note);
         self.made += 1;
         let stamp = stamp(now, (&self.source.instance, identity, self.made));
         let mut came_before = true;
@@ -203,7 +201,7 @@ impl Correlate for SeriesEvents {
         }
         // Of a series that goes on nothing is said yet.
         let is_news = !known.is_told || !goes_on;
-        known.is_told = known.is_told || self.spam.admits(&about, at);
+        known.is_told = known.is_told || self.spam.admits(&known.note.regarding, at);
         let news = (is_news && known.is_told).then(|| self.source.delivery(identity, known));
         let forgotten = forgotten.map(|known| (self::identity(&known.note), known));
         let ended = forgotten.iter().map(|(identity, known)| (*identity, known));

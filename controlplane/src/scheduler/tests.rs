@@ -283,7 +283,7 @@ fn slots_of_nodes_that_are_gone_are_given_back() {
     for index in 0..100 {
         cluster.place(pod(&format!("p{index}"), json!({})), &format!("nowhere{index}"));
     }
-    assert_eq!(cluster.slots(), 103);
+    assert_eq!((cluster.slots(), cluster.sizes()), (103, (3, 100)));
     for index in 0..100 {
         cluster.remove_pod(&format!("p{index}"));
     }
@@ -296,4 +296,5 @@ fn slots_of_nodes_that_are_gone_are_given_back() {
         cluster.remove_node(name);
     }
     assert_eq!((cluster.slots(), cluster.present().count()), (0, 0));
+    assert_eq!(cluster.sizes(), (0, 0));
 }

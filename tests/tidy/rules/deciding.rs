@@ -1,7 +1,7 @@
 //! Which modules decide. A list; what follows from being on it is the rules'.
 
 /// Modules that decide: pure functions over a snapshot.
-pub(super) const DECIDING: [&str; 104] = [
+pub(super) const DECIDING: [&str; 105] = [
     "controlplane/src/controller/autoscaler/behavior",
     "controlplane/src/controller/autoscaler/calculate",
     "controlplane/src/controller/autoscaler/decide",
@@ -97,6 +97,7 @@ pub(super) const DECIDING: [&str; 104] = [
     "controlplane/src/resource/metadata",
     "controlplane/src/scheduler/plugin",
     "controlplane/src/scheduler/cycle",
+    "controlplane/src/scheduler/judged",
     "controlplane/src/scheduler/cluster",
     "controlplane/src/controller/deployment",
     "controlplane/src/controller/replica_set",

@@ -147,6 +147,7 @@ async fn send(client: &kube::Client, request: Result<Request<Vec<u8>>, http::Err
             tracing::debug!(error = status.message, "event refused");
             Outcome::Done
         }
+        Ok(Err(kube::Error::FromUtf8(_))) => Outcome::Done,
         Ok(Err(_)) | Err(_) => Outcome::Silence,
     }
 }

@@ -73,6 +73,12 @@ impl PodIndex {
         }
     }
 
+    /// Whether both are the same to the index.
+    pub fn counts_alike(one: &PodInfo, other: &PodInfo) -> bool {
+        let terms = |pod: &PodInfo| pod.terms.all().next().is_some();
+        one.key.namespace == other.key.namespace && one.kin == other.kin && !terms(one) && !terms(other)
+    }
+
     /// What a pod is like, if pods like it are counted already: it is held once for all of them.
     pub fn alike(&self, pod: &PodInfo) -> Option<Arc<Kin>> {
         let alike = self.kin.get(&pod.key.namespace)?;

@@ -44,6 +44,11 @@ impl Nominations {
         &self.needed
     }
 
+    /// Whether nobody waits.
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
     /// The node the pod waits for.
     pub fn node_of(&self, uid: &str) -> Option<&str> {
         self.nodes.get(uid).map(String::as_str)

@@ -42,9 +42,9 @@ impl<'c> Tally<'c> {
         nodes.iter().for_each(|(slot, count)| self.add(slot, weight * count));
     }
 
-    /// The domain's sum; `None` where the node lacks the label.
-    fn at(&self, node: &NodeInfo) -> Option<i64> {
-        let domain = self.column.at(node.slot);
+    /// The sum of the domain of the node in that slot; `None` where it lacks the label.
+    fn at(&self, slot: usize) -> Option<i64> {
+        let domain = self.column.at(slot);
         (domain != NO_DOMAIN).then(|| self.domains[domain])
     }
 }
@@ -129,7 +129,7 @@ impl<'c> Filtering<'c> {
     fn meets_affinity(&self, node: &NodeInfo) -> bool {
         let mut near = true;
         for tally in &self.attracted {
-            match tally.at(node) {
+            match tally.at(node.slot) {
                 // Every label must be there.
                 None => return false,
                 Some(pods) => near &= pods > 0,
@@ -151,7 +151,7 @@ impl<'c> Filtering<'c> {
             let reason = "node(s) didn't match pod affinity rules";
             return Err(Rejection::fixed(Plugin::InterPodAffinity, reason));
         }
-        let has_some = |tally: &Tally<'_>| tally.at(node).is_some_and(|pods| pods > 0);
+        let has_some = |tally: &Tally<'_>| tally.at(node.slot).is_some_and(|pods| pods > 0);
         let reason = if self.avoided.iter().any(has_some) {
             "node(s) didn't match pod anti-affinity rules"
         } else if self.repelled.values().any(has_some) {
@@ -214,10 +214,10 @@ pub fn pre_score<'c>(state: &State<'c>) -> Option<Scoring<'c>> {
 }
 
 impl Scoring<'_> {
-    /// Score, normalisation: sums of weights, stretched to 0 to 100.
-    pub fn scores(&self, nodes: &[&NodeInfo]) -> Vec<i64> {
-        let sum = |node: &&NodeInfo| self.0.values().filter_map(|tally| tally.at(node)).sum();
-        let mut scores: Vec<i64> = nodes.iter().map(sum).collect();
+    /// Score, normalisation, of the nodes in these slots: sums of weights, stretched to 0 to 100.
+    pub fn scores(&self, slots: &[usize]) -> Vec<i64> {
+        let sum = |slot: &usize| self.0.values().filter_map(|tally| tally.at(*slot)).sum();
+        let mut scores: Vec<i64> = slots.iter().map(sum).collect();
         let least = scores.iter().copied().min().unwrap_or(0);
         let most = scores.iter().copied().max().unwrap_or(0);
         for score in &mut scores {

@@ -221,14 +221,14 @@ struct Wish<'c> {
 }
 
 impl<'c> Wish<'c> {
-    /// `nodes`: those that take part; `has_all`, by slot: which nodes have all labels that must be there.
-    fn count(constraint: Cow<'c, SpreadConstraint>, state: &State<'c>, nodes: &[&NodeInfo], has_all: &[bool]) -> Self {
+    /// `slots`: of the nodes that take part; `has_all`, by slot: which nodes have all labels that must be there.
+    fn count(constraint: Cow<'c, SpreadConstraint>, state: &State<'c>, slots: &[usize], has_all: &[bool]) -> Self {
         let (cluster, pod) = (state.cluster, state.pod);
         let column = cluster.topology().column(&constraint.topology_key);
         let by_slot = constraint.topology_key == HOSTNAME;
         let placed = placed(cluster, &pod.key.namespace, &constraint.selector);
         if by_slot {
-            let weight = weight_of(nodes.len());
+            let weight = weight_of(slots.len());
             return Self {
                 constraint,
                 column,
@@ -238,7 +238,7 @@ impl<'c> Wish<'c> {
             };
         }
         let mut is_candidate = vec![false; column.size()];
-        nodes.iter().for_each(|node| is_candidate[column.at(node.slot)] = true);
+        slots.iter().for_each(|slot| is_candidate[column.at(*slot)] = true);
         // Where labels may lack, lacking it is one domain more, as upstream counts.
         let domains = is_candidate.iter().filter(|candidate| **candidate).count();
         let mut counts = vec![0; column.size()];
@@ -263,13 +263,13 @@ impl<'c> Wish<'c> {
         }
     }
 
-    /// What the node's domain adds; nothing without the label.
-    fn score(&self, node: &NodeInfo) -> f64 {
-        let domain = self.column.at(node.slot);
+    /// What the domain of the node in that slot adds; nothing without the label.
+    fn score(&self, slot: usize) -> f64 {
+        let domain = self.column.at(slot);
         if domain == NO_DOMAIN {
             return 0.0;
         }
-        let count = self.counts[if self.by_slot { node.slot } else { domain }];
+        let count = self.counts[if self.by_slot { slot } else { domain }];
         count as f64 * self.weight + (self.constraint.max_skew - 1) as f64
     }
 }
@@ -285,8 +285,8 @@ pub struct Scoring<'c> {
     has_all: Vec<bool>,
 }
 
-/// PreScore: counts, where these nodes come into question; nothing without a wish.
-pub fn pre_score<'c>(state: &State<'c>, nodes: &[&NodeInfo]) -> Option<Scoring<'c>> {
+/// PreScore: counts, where the nodes in these slots come into question; nothing without a wish.
+pub fn pre_score<'c>(state: &State<'c>, slots: &[usize]) -> Option<Scoring<'c>> {
     let wishes = constraints(state, false);
     if wishes.is_empty() {
         return None;
@@ -298,7 +298,7 @@ pub fn pre_score<'c>(state: &State<'c>, nodes: &[&NodeInfo]) -> Option<Scoring<'
     let columns: Vec<&Column> = needed.map(|wish| topology.column(&wish.topology_key)).collect();
     let has_label = |slot: usize| columns.iter().all(|column| column.at(slot) != NO_DOMAIN);
     let has_all: Vec<bool> = (0..state.cluster.slots()).map(has_label).collect();
-    let counting: Vec<&NodeInfo> = nodes.iter().copied().filter(|node| has_all[node.slot]).collect();
+    let counting: Vec<usize> = slots.iter().copied().filter(|slot| has_all[*slot]).collect();
     let wishes = match counting.is_empty() {
         true => Vec::new(),
         false => wishes
@@ -310,13 +310,13 @@ pub fn pre_score<'c>(state: &State<'c>, nodes: &[&NodeInfo]) -> Option<Scoring<'
 }
 
 impl Scoring<'_> {
-    /// Score, normalisation: fewer pods in its domains are better, 100 for the best.
-    pub fn scores(&self, nodes: &[&NodeInfo]) -> Vec<i64> {
-        let raw = |node: &&NodeInfo| {
-            let sum = || self.wishes.iter().map(|wish| wish.score(node)).sum::<f64>();
-            self.has_all[node.slot].then(|| sum().round() as i64)
+    /// Score, normalisation, of the nodes in these slots: fewer pods in its domains are better, 100 for the best.
+    pub fn scores(&self, slots: &[usize]) -> Vec<i64> {
+        let raw = |slot: &usize| {
+            let sum = || self.wishes.iter().map(|wish| wish.score(*slot)).sum::<f64>();
+            self.has_all[*slot].then(|| sum().round() as i64)
         };
-        let raw: Vec<Option<i64>> = nodes.iter().map(raw).collect();
+        let raw: Vec<Option<i64>> = slots.iter().map(raw).collect();
         let least = raw.iter().flatten().copied().min().unwrap_or(0);
         let most = raw.iter().flatten().copied().max().unwrap_or(0);
         let normal = |score: &Option<i64>| match score {

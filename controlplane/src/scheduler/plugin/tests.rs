@@ -138,9 +138,10 @@ fn images_draw_pods_by_size_and_spread() {
 
 #[test]
 fn normalisation() {
-    let run = |mut scores: Vec<i64>, reverse| {
-        normalize(&mut scores, reverse);
-        scores
+    let run = |scores: Vec<i64>, reverse| {
+        let highest = scores.iter().copied().max().unwrap_or(0);
+        let each = scores.into_iter().map(|score| normal(score, highest, reverse));
+        each.collect::<Vec<_>>()
     };
     assert_eq!(run(vec![0, 1, 3], false), [0, 33, 100]);
     assert_eq!(run(vec![0, 1, 3], true), [100, 67, 0]);

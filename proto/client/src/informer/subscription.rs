@@ -3,6 +3,7 @@
 use super::Key;
 use crate::ordered::Arrange;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::Notify;
 
@@ -17,9 +18,17 @@ pub struct Change<K> {
     pub new: Option<Arc<K>>,
 }
 
+/// What is unread of one key.
+struct Unread<K> {
+    /// When the key was first touched, among the others.
+    order: u64,
+    old: Option<Arc<K>>,
+    new: Option<Arc<K>>,
+}
+
 /// The unread changes of one reader, merged by key. Bounded by the number of keys.
 pub(super) struct Feed<K> {
-    unread: Mutex<BTreeMap<Key, (u64, Change<K>)>>,
+    unread: Mutex<BTreeMap<Key, Unread<K>>>,
     wake: Notify,
 }
 
@@ -33,7 +42,7 @@ impl<K> Default for Feed<K> {
 }
 
 impl<K> Feed<K> {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, (u64, Change<K>)>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Unread<K>>> {
         self.unread.lock().expect("no holder of this lock panics")
     }
 
@@ -41,15 +50,15 @@ impl<K> Feed<K> {
         let mut unread = self.lock();
         // Order of first occurrence, so that a busy key cannot starve others and causes come before effects.
         let order = unread.len() as u64;
-        match unread.get_mut(&key) {
-            Some((_, change)) => {
-                change.new = new;
-                if change.old.is_none() && change.new.is_none() {
-                    unread.remove(&key);
+        match unread.entry(key) {
+            Entry::Occupied(mut known) => {
+                known.get_mut().new = new;
+                if known.get().old.is_none() && known.get().new.is_none() {
+                    known.remove();
                 }
             }
-            None => {
-                unread.insert(key.clone(), (order, Change { key, old, new }));
+            Entry::Vacant(place) => {
+                place.insert(Unread { order, old, new });
             }
         }
         drop(unread);
@@ -70,9 +79,11 @@ impl<K> Subscription<K> {
     /// Takes everything unread, in the order the keys were first touched; empty when there is nothing.
     pub fn take(&mut self) -> Vec<Change<K>> {
         let unread = std::mem::take(&mut *self.feed.lock());
-        let mut changes: Vec<_> = unread.into_values().collect();
-        changes.arrange_by_key(|(order, _)| *order);
-        changes.into_iter().map(|(_, change)| change).collect()
+        let mut changes: Vec<_> = unread.into_iter().collect();
+        changes.arrange_by_key(|(_, unseen)| unseen.order);
+        let each = changes.into_iter();
+        each.map(|(key, Unread { old, new, .. })| Change { key, old, new })
+            .collect()
     }
 
     /// Waits until there is something unread and takes it all. Cancel safe.

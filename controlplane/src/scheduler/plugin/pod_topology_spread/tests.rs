@@ -128,8 +128,8 @@ fn scored(cluster: &mut Cluster, pod: &PodInfo, owned: Option<&Selector>) -> Opt
     let profile = Profile::default();
     cluster.know_all(pod.topology_keys().chain(default_keys(&profile)));
     let state = State::begin(cluster, &profile, pod, owned).unwrap();
-    let nodes: Vec<&NodeInfo> = cluster.present().collect();
-    pre_score(&state, &nodes).map(|scoring| scoring.scores(&nodes))
+    let slots: Vec<usize> = cluster.present().map(|node| node.slot).collect();
+    pre_score(&state, &slots).map(|scoring| scoring.scores(&slots))
 }
 
 #[test]
