@@ -367,13 +367,14 @@ pub const RULES: &[Rule] = &[
 const REASON_TABLE: &str = include_str!("../../kubelet/src/reason.rs");
 
 /// Words of the table that are something else in other places too: phases, gRPC codes, states.
-const AMBIGUOUS: [&str; 6] = [
+const AMBIGUOUS: [&str; 7] = [
     "\"AppArmor\"",
     "\"DeadlineExceeded\"",
     "\"Failed\"",
     "\"Ready\"",
     "\"Started\"",
     "\"Terminated\"",
+    "\"Unknown\"",
 ];
 
 /// The table's words, in their quotes, that mean nothing else.

@@ -1,7 +1,7 @@
 //! Which modules decide. A list; what follows from being on it is the rules'.
 
 /// Modules that decide: pure functions over a snapshot.
-pub(super) const DECIDING: [&str; 105] = [
+pub(super) const DECIDING: [&str; 106] = [
     "controlplane/src/controller/autoscaler/behavior",
     "controlplane/src/controller/autoscaler/calculate",
     "controlplane/src/controller/autoscaler/decide",
