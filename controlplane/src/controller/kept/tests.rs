@@ -221,7 +221,7 @@ fn what_became_of_containers_is_kept_where_it_tells_something() {
         json_patch::merge(&mut pod["status"]["containerStatuses"][0], extra);
         told(&asked(serde_json::from_value(pod).unwrap()))
     };
-    assert_eq!(status(&json!({})), [json!({}); 0]);
+    assert!(status(&json!({})).is_empty());
     let plain = json!({"name": "c", "image": "", "imageID": "", "ready": false, "restartCount": 0});
     let with = |extra: Value| {
         let mut status = plain.clone();
