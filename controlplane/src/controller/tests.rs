@@ -234,6 +234,23 @@ fn deployment(name: &str, replicas: usize, image: &str) -> Value {
         "template": {"metadata": {"labels": {"app": name}}, "spec": {"containers": [{"name": "c", "image": image}]}}}})
 }
 
+/// A kind of a user's own that has a scale; the path of its collection, once it is served.
+async fn define_herds(world: &World) -> &'static str {
+    let scale = json!({"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas",
+        "labelSelectorPath": ".status.selector"});
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let definition = json!({"kind": "CustomResourceDefinition", "apiVersion": "apiextensions.k8s.io/v1",
+        "metadata": {"name": "herds.zoo.example"}, "spec": {"group": "zoo.example", "scope": "Namespaced",
+            "names": {"plural": "herds", "kind": "Herd"}, "versions": [{"name": "v1", "served": true, "storage": true,
+                "subresources": {"status": {}, "scale": scale}, "schema": {"openAPIV3Schema": schema}}]}});
+    world
+        .create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
+        .await;
+    let herds = "/apis/zoo.example/v1/namespaces/default/herds";
+    world.until(herds, Value::is_object).await;
+    herds
+}
+
 async fn call(client: &kube::Client, method: &str, path: &str, body: Option<Value>) -> Result<Value, kube::Error> {
     let content = if method == "PATCH" {
         "application/merge-patch+json"

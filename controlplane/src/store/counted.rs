@@ -46,7 +46,8 @@ impl Counted {
     }
 }
 
-fn of(expect: Expect) -> &'static str {
+/// What a write is called where writes are counted.
+pub(super) fn operation(expect: Expect) -> &'static str {
     match expect {
         Expect::Absent => "create",
         Expect::At(_) => "update",
@@ -56,7 +57,8 @@ fn of(expect: Expect) -> &'static str {
 #[async_trait]
 impl Store for Counted {
     async fn put(&self, key: &str, value: Bytes, expect: Expect) -> Result<Revision, StoreError> {
-        self.count(of(expect), key, self.inner.put(key, value, expect)).await
+        self.count(operation(expect), key, self.inner.put(key, value, expect))
+            .await
     }
 
     async fn put_if(
@@ -67,7 +69,7 @@ impl Store for Counted {
         unchanged: &[(String, Revision)],
     ) -> Result<Revision, StoreError> {
         let putting = self.inner.put_if(key, value, expect, unchanged);
-        self.count(of(expect), key, putting).await
+        self.count(operation(expect), key, putting).await
     }
 
     async fn put_for_deletion(&self, key: &str, value: Bytes, expect: Revision) -> Result<Revision, StoreError> {

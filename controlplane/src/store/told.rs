@@ -6,7 +6,7 @@
 use super::pace::{Failing, Line};
 use super::{Expect, Record, Replaced, Revision, Steps, Store, StoreError};
 use crate::metrics::write_errors::{Unwritten, WriteErrors};
-use crate::store::counted::Locate;
+use crate::store::counted::{Locate, operation};
 use async_trait::async_trait;
 use bytes::Bytes;
 use std::collections::HashMap;
@@ -149,17 +149,11 @@ impl Told {
     }
 }
 
-fn of(expect: Expect) -> &'static str {
-    match expect {
-        Expect::Absent => "create",
-        Expect::At(_) => "update",
-    }
-}
-
 #[async_trait]
 impl Store for Told {
     async fn put(&self, key: &str, value: Bytes, expect: Expect) -> Result<Revision, StoreError> {
-        self.write(of(expect), key, self.inner.put(key, value, expect)).await
+        self.write(operation(expect), key, self.inner.put(key, value, expect))
+            .await
     }
 
     async fn put_if(
@@ -170,7 +164,7 @@ impl Store for Told {
         unchanged: &[(String, Revision)],
     ) -> Result<Revision, StoreError> {
         let putting = self.inner.put_if(key, value, expect, unchanged);
-        self.write(of(expect), key, putting).await
+        self.write(operation(expect), key, putting).await
     }
 
     async fn put_for_deletion(&self, key: &str, value: Bytes, expect: Revision) -> Result<Revision, StoreError> {

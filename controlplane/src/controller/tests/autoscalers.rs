@@ -104,18 +104,7 @@ async fn replicas_follow_what_pods_use() {
 #[tokio::test(start_paused = true)]
 async fn custom_resources_are_scaled_too() {
     let world = world(2).await;
-    let scale = json!({"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas",
-        "labelSelectorPath": ".status.selector"});
-    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
-    let definition = json!({"kind": "CustomResourceDefinition", "apiVersion": "apiextensions.k8s.io/v1",
-        "metadata": {"name": "herds.zoo.example"}, "spec": {"group": "zoo.example", "scope": "Namespaced",
-            "names": {"plural": "herds", "kind": "Herd"}, "versions": [{"name": "v1", "served": true, "storage": true,
-                "subresources": {"status": {}, "scale": scale}, "schema": {"openAPIV3Schema": schema}}]}});
-    world
-        .create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
-        .await;
-    let herds = "/apis/zoo.example/v1/namespaces/default/herds";
-    world.until(herds, Value::is_object).await;
+    let herds = define_herds(&world).await;
     // Its pods are the deployment's, for nobody makes others.
     let herd =
         json!({"kind": "Herd", "apiVersion": "zoo.example/v1", "metadata": {"name": "web"}, "spec": {"replicas": 2}});

@@ -245,17 +245,7 @@ async fn a_scale_that_changes_no_pod_is_counted_all_the_same() {
 #[tokio::test(start_paused = true)]
 async fn owners_of_other_kinds_are_asked_again_after_a_while() {
     let world = World::start(1).await;
-    let scale = json!({"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"});
-    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
-    let definition = json!({"kind": "CustomResourceDefinition", "apiVersion": "apiextensions.k8s.io/v1",
-        "metadata": {"name": "herds.zoo.example"}, "spec": {"group": "zoo.example", "scope": "Namespaced",
-            "names": {"plural": "herds", "kind": "Herd"}, "versions": [{"name": "v1", "served": true, "storage": true,
-                "subresources": {"status": {}, "scale": scale}, "schema": {"openAPIV3Schema": schema}}]}});
-    world
-        .create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
-        .await;
-    let herds = "/apis/zoo.example/v1/namespaces/default/herds";
-    world.until(herds, Value::is_object).await;
+    let herds = define_herds(&world).await;
     let herd =
         json!({"kind": "Herd", "apiVersion": "zoo.example/v1", "metadata": {"name": "h"}, "spec": {"replicas": 3}});
     let uid = world.create(herds, herd).await["metadata"]["uid"].clone();
