@@ -6,10 +6,12 @@
 //! reader sees the difference between what it knew and what is, and never less.
 
 use crate::tree::AsTree;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use kube::api::Api;
 use serde::de::DeserializeOwned;
 use std::fmt::{self, Debug};
+use std::marker::PhantomData;
 use std::sync::Arc;
 use tokio::sync::watch;
 
@@ -21,7 +23,7 @@ mod subscription;
 
 use follow::{Source, follow};
 use sink::{Plain, Sink, Trees};
-use store::Store;
+use store::{Store, known};
 pub use subscription::{Change, Subscription};
 
 /// Namespace and name of an object; the namespace is empty for cluster-scoped ones.
@@ -44,7 +46,11 @@ impl Key {
 
     /// The key of an object.
     pub fn of<K: Resource>(object: &K) -> Self {
-        let meta = object.meta();
+        Self::named(object.meta())
+    }
+
+    /// The key of what has this metadata.
+    fn named(meta: &ObjectMeta) -> Self {
         Self {
             namespace: meta.namespace.clone().unwrap_or_default(),
             name: meta.name.clone().unwrap_or_default(),
@@ -99,8 +105,8 @@ struct Progress {
 pub trait Object: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static {}
 impl<K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static> Object for K {}
 
-struct Shared<K> {
-    store: Store<K>,
+struct Shared {
+    store: Store,
     progress: watch::Sender<Progress>,
 }
 
@@ -116,8 +122,9 @@ impl Drop for Running {
 
 /// A handle on the local copy; clones share it, and the last one dropped ends it.
 pub struct Informer<K> {
-    shared: Arc<Shared<K>>,
+    shared: Arc<Shared>,
     running: Arc<Running>,
+    kind: PhantomData<fn() -> K>,
 }
 
 impl<K> Clone for Informer<K> {
@@ -125,6 +132,7 @@ impl<K> Clone for Informer<K> {
         Self {
             shared: self.shared.clone(),
             running: self.running.clone(),
+            kind: PhantomData,
         }
     }
 }
@@ -137,28 +145,26 @@ impl<K: Object> Informer<K> {
 
     /// As [`Informer::spawn`]; of an object is kept what `trim` returns, with its name, namespace and resourceVersion.
     pub fn spawn_keeping(api: Api<K>, options: Options, trim: fn(K) -> K) -> Self {
-        Self::spawn_placed(api, options, trim, store::nowhere)
+        Self::spawn_plain(api, options, Store::default(), trim)
     }
 
     /// As [`Informer::spawn_keeping`]; [`Informer::at`] finds objects by the place that `place_of` names of what is kept, empty for none.
     pub fn spawn_placed(api: Api<K>, options: Options, trim: fn(K) -> K, place_of: fn(&K) -> &str) -> Self {
-        let store = Store::placed_by(place_of);
+        Self::spawn_plain(api, options, Store::placed_by(place_of), trim)
+    }
+
+    fn spawn_plain(api: Api<K>, options: Options, store: Store, trim: fn(K) -> K) -> Self {
         Self::spawn_from(api, options, store, move |shared| Arc::new(Plain { shared, trim }))
     }
 
     /// The same with less code and some more time: see [`crate::tree`].
     pub fn spawn_as_tree(api: Api<AsTree<K>>, options: Options) -> Self {
-        Self::spawn_from(api, options, Store::default(), |shared| {
-            Arc::new(Trees {
-                shared,
-                trim: |object| object,
-            })
-        })
+        Self::spawn_trimmed(api, options, |object| object)
     }
 
     /// As [`Informer::spawn_as_tree`]; of an object is kept what `trim` returns, with its name, namespace and resourceVersion.
     pub fn spawn_trimmed(api: Api<AsTree<K>>, options: Options, trim: fn(K) -> K) -> Self {
-        let sink = move |shared| Arc::new(Trees { shared, trim }) as Arc<dyn Sink>;
+        let sink = move |shared| Arc::new(Trees::new(shared, trim)) as Arc<dyn Sink>;
         Self::spawn_from(api, options, Store::default(), sink)
     }
 
@@ -166,8 +172,8 @@ impl<K: Object> Informer<K> {
     fn spawn_from<W: Resource>(
         api: Api<W>,
         options: Options,
-        store: Store<K>,
-        sink: impl FnOnce(Arc<Shared<K>>) -> Arc<dyn Sink>,
+        store: Store,
+        sink: impl FnOnce(Arc<Shared>) -> Arc<dyn Sink>,
     ) -> Self {
         let shared = Arc::new(Shared {
             store,
@@ -183,44 +189,46 @@ impl<K: Object> Informer<K> {
         Self {
             shared,
             running: Arc::new(Running { task }),
+            kind: PhantomData,
         }
     }
 
     /// The object of that namespace (empty for cluster-scoped) and name.
     pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
-        self.shared.store.get(&Key::new(namespace, name))
+        self.get_key(&Key::new(namespace, name))
     }
 
     /// The object of that key.
     pub fn get_key(&self, key: &Key) -> Option<Arc<K>> {
-        self.shared.store.get(key)
+        self.shared.store.get(key).map(known)
     }
 
     /// All objects, ordered by key.
     pub fn list(&self) -> Vec<Arc<K>> {
-        self.shared.store.list()
+        all(self.shared.store.list())
     }
 
     /// The objects of one namespace, ordered by name.
     pub fn list_namespace(&self, namespace: &str) -> Vec<Arc<K>> {
-        self.shared.store.list_namespace(namespace)
+        all(self.shared.store.list_namespace(namespace))
     }
 
     /// The objects of one namespace whose controller reference names this UID, ordered by key: an owner owns nothing of other
     /// namespaces, whatever is written there.
     pub fn controlled_by(&self, namespace: &str, uid: &str) -> Vec<Arc<K>> {
-        self.shared.store.controlled_by(namespace, uid)
+        all(self.shared.store.controlled_by(namespace, uid))
     }
 
     /// What an owner of this UID may have in its namespace, at one moment and ordered by key: what [`Self::controlled_by`] gives, and
     /// what has no controller reference.
     pub fn claimable(&self, namespace: &str, uid: &str) -> (Vec<Arc<K>>, Vec<Arc<K>>) {
-        self.shared.store.claimable(namespace, uid)
+        let (own, nobodys) = self.shared.store.claimable(namespace, uid);
+        (all(own), all(nobodys))
     }
 
     /// The objects at this place, ordered by key: see [`Informer::spawn_placed`].
     pub fn at(&self, place: &str) -> Vec<Arc<K>> {
-        self.shared.store.at(place)
+        all(self.shared.store.at(place))
     }
 
     /// How many objects there are.
@@ -277,8 +285,13 @@ impl<K: Object> Informer<K> {
 
     /// A merging stream of changes, which begins with everything there is.
     pub fn subscribe(&self) -> Subscription<K> {
-        self.shared.store.subscribe()
+        Subscription::new(self.shared.store.subscribe())
     }
+}
+
+/// Objects of this kind.
+fn all<K: Object>(objects: Vec<store::Held>) -> Vec<Arc<K>> {
+    objects.into_iter().map(known).collect()
 }
 
 #[cfg(test)]

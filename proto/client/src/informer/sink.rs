@@ -1,8 +1,10 @@
 //! From the text of lists and events to the objects of one kind in their store.
 //!
-//! The one part of an informer that there is for each kind, and so of little code where objects come by way of trees.
+//! [`Plain`] is the one part of an informer that there is for each kind; where objects come by way of trees there is none.
 
+use super::store::Held;
 use super::{Key, Object, Progress, Shared};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::{ObjectList, Status, WatchEvent};
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -37,16 +39,16 @@ pub(super) trait Sink: Send + Sync {
     fn event(&self, text: &str) -> Result<Event, serde_json::Error>;
 }
 
-impl<K: Object> Shared<K> {
-    fn put(&self, object: K) -> Event {
-        let seen = object.meta().resource_version.clone();
+impl Shared {
+    fn put(&self, object: Held) -> Event {
+        let seen = object.metadata().resource_version.clone();
         self.store.put(object);
         Event::Seen(seen)
     }
 
-    fn remove(&self, object: &K) -> Event {
-        self.store.remove(&Key::of(object));
-        Event::Seen(object.meta().resource_version.clone())
+    fn remove(&self, object: &ObjectMeta) -> Event {
+        self.store.remove(&Key::named(object));
+        Event::Seen(object.resource_version.clone())
     }
 }
 
@@ -59,7 +61,7 @@ fn fitted<K: Object>(mut object: K) -> K {
 
 /// Objects read straight from the text.
 pub(super) struct Plain<K> {
-    pub(super) shared: Arc<Shared<K>>,
+    pub(super) shared: Arc<Shared>,
     /// What is kept of an object.
     pub(super) trim: fn(K) -> K,
 }
@@ -71,29 +73,49 @@ impl<K: Object> Sink for Plain<K> {
 
     fn replace(&self, list: &str) -> Result<String, serde_json::Error> {
         let list: ObjectList<K> = serde_json::from_str(list)?;
-        let kept = list.items.into_iter().map(|object| fitted((self.trim)(object)));
-        self.shared.store.replace(kept.collect());
+        let objects = list.items.into_iter();
+        let objects = objects.map(|object| Arc::new(fitted((self.trim)(object))) as Held);
+        self.shared.store.replace(objects.collect());
         Ok(list.metadata.resource_version.unwrap_or_default())
     }
 
     fn event(&self, text: &str) -> Result<Event, serde_json::Error> {
         Ok(match serde_json::from_str(text)? {
-            WatchEvent::Added(object) | WatchEvent::Modified(object) => self.shared.put(fitted((self.trim)(object))),
-            WatchEvent::Deleted(object) => self.shared.remove(&object),
+            WatchEvent::Added(object) | WatchEvent::Modified(object) => {
+                self.shared.put(Arc::new(fitted((self.trim)(object))))
+            }
+            WatchEvent::Deleted(object) => self.shared.remove(object.meta()),
             WatchEvent::Bookmark(bookmark) => Event::Seen(Some(bookmark.metadata.resource_version)),
             WatchEvent::Error(status) => Event::Error(status),
         })
     }
 }
 
+/// Makes a tree the object that is kept of it.
+type Read = Box<dyn Fn(Value) -> Result<Held, serde_json::Error> + Send + Sync>;
+
 /// Objects read by way of a tree, one after the other: see [`crate::tree`].
-pub(super) struct Trees<K> {
-    pub(super) shared: Arc<Shared<K>>,
-    /// What is kept of an object.
-    pub(super) trim: fn(K) -> K,
+pub(super) struct Trees {
+    shared: Arc<Shared>,
+    read: Read,
 }
 
-impl<K: Object> Sink for Trees<K> {
+impl Trees {
+    /// Of an object is kept what `trim` leaves.
+    pub(super) fn new<K: Object>(shared: Arc<Shared>, trim: fn(K) -> K) -> Self {
+        let read = move |tree| {
+            let mut object = trim(serde_json::from_value(tree)?);
+            object.meta_mut().managed_fields = None;
+            Ok(Arc::new(object) as Held)
+        };
+        Self {
+            shared,
+            read: Box::new(read),
+        }
+    }
+}
+
+impl Sink for Trees {
     fn progress(&self) -> &watch::Sender<Progress> {
         &self.shared.progress
     }
@@ -101,7 +123,7 @@ impl<K: Object> Sink for Trees<K> {
     fn replace(&self, list: &str) -> Result<String, serde_json::Error> {
         let mut objects = Vec::new();
         let revision = read_list(list, &mut |tree| {
-            objects.push((self.trim)(serde_json::from_value(tree)?));
+            objects.push((self.read)(tree)?);
             Ok(())
         })?;
         self.shared.store.replace(objects);
@@ -110,10 +132,8 @@ impl<K: Object> Sink for Trees<K> {
 
     fn event(&self, text: &str) -> Result<Event, serde_json::Error> {
         Ok(match read_event(text)? {
-            WatchEvent::Added(tree) | WatchEvent::Modified(tree) => {
-                self.shared.put((self.trim)(serde_json::from_value(tree)?))
-            }
-            WatchEvent::Deleted(tree) => self.shared.remove(&serde_json::from_value(tree)?),
+            WatchEvent::Added(tree) | WatchEvent::Modified(tree) => self.shared.put((self.read)(tree)?),
+            WatchEvent::Deleted(tree) => self.shared.remove((self.read)(tree)?.metadata()),
             WatchEvent::Bookmark(bookmark) => Event::Seen(Some(bookmark.metadata.resource_version)),
             WatchEvent::Error(status) => Event::Error(status),
         })
@@ -203,6 +223,7 @@ impl<'de> Visitor<'de> for Items<'_, '_> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::store::known;
     use super::*;
     use k8s_openapi::api::core::v1::ConfigMap;
     use serde_json::json;
@@ -270,17 +291,22 @@ mod tests {
         let trim = |map: ConfigMap| ConfigMap { data: None, ..map };
         for by_trees in [false, true] {
             let shared = Arc::new(Shared {
-                store: super::super::Store::<ConfigMap>::default(),
+                store: super::super::Store::default(),
                 progress: watch::Sender::new(Progress::default()),
             });
             let to = Arc::clone(&shared);
             let sink: Box<dyn Sink> = match by_trees {
-                true => Box::new(Trees { shared: to, trim }),
+                true => Box::new(Trees::new(to, trim)),
                 false => Box::new(Plain { shared: to, trim }),
             };
             assert_eq!(sink.replace(&list.to_string()).unwrap(), "7");
             assert!(matches!(sink.event(&event.to_string()), Ok(Event::Seen(_))));
-            let kept: Vec<_> = shared.store.list().iter().map(|map| map.data.clone()).collect();
+            let kept: Vec<_> = shared
+                .store
+                .list()
+                .into_iter()
+                .map(|map| known::<ConfigMap>(map).data.clone())
+                .collect();
             assert_eq!(kept, [None, None], "by trees: {by_trees}");
         }
     }

@@ -1,13 +1,41 @@
 //! The objects of one informer: ordered by key, indexed by controlling owner and by place, with the readers to tell of changes.
+//!
+//! Of what kind they are only the informer knows, and its readers: what a store does is there once, and not for each kind.
 
-use super::subscription::{Feed, Subscription};
+use super::subscription::Feed;
 use super::{Key, Object};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 
 /// The UID that stands for no controlling owner.
 const NOBODY: &str = "";
+
+/// An object of whatever kind.
+pub(super) trait Kept: Any + Send + Sync {
+    /// Its metadata.
+    fn metadata(&self) -> &ObjectMeta;
+}
+
+impl<K: Object> Kept for K {
+    fn metadata(&self) -> &ObjectMeta {
+        self.meta()
+    }
+}
+
+/// A kept object.
+pub(super) type Held = Arc<dyn Kept>;
+
+/// The object, to who knows its kind.
+pub(super) fn known<K: Object>(object: Held) -> Arc<K> {
+    let object: Arc<dyn Any + Send + Sync> = object;
+    object.downcast().expect("a store holds objects of one kind")
+}
+
+/// Names an object's place; empty for none.
+type PlaceOf = Box<dyn for<'a> Fn(&'a dyn Kept) -> &'a str + Send + Sync>;
 
 /// Keys by what their objects have in common.
 #[derive(Default)]
@@ -31,60 +59,40 @@ impl Index {
     }
 }
 
-struct Tables<K> {
-    objects: BTreeMap<Key, Arc<K>>,
+struct Tables {
+    objects: BTreeMap<Key, Held>,
     /// By controlling owner's UID; objects without one are under [`NOBODY`].
     controlled: Index,
     /// By the place `place_of` names; objects without one are in none.
     placed: Index,
-    place_of: fn(&K) -> &str,
-    feeds: Vec<Weak<Feed<K>>>,
+    place_of: PlaceOf,
+    feeds: Vec<Weak<Feed>>,
 }
 
 /// The store. Its lock is never held across an await.
-pub(super) struct Store<K> {
-    tables: RwLock<Tables<K>>,
+pub(super) struct Store {
+    tables: RwLock<Tables>,
 }
 
-/// The place of what has none.
-pub(super) fn nowhere<K>(_object: &K) -> &str {
-    ""
-}
-
-impl<K> Default for Store<K> {
+impl Default for Store {
     fn default() -> Self {
-        Self::placed_by(nowhere)
+        Self::with(Box::new(|_| ""))
     }
 }
 
-impl<K> Store<K> {
-    /// An empty store that finds objects by the place `place_of` names, too.
-    pub(super) fn placed_by(place_of: fn(&K) -> &str) -> Self {
-        Self {
-            tables: RwLock::new(Tables {
-                objects: BTreeMap::new(),
-                controlled: Index::default(),
-                placed: Index::default(),
-                place_of,
-                feeds: Vec::new(),
-            }),
-        }
-    }
-}
-
-fn controller_uid<K: Object>(object: &K) -> &str {
-    let owners = object.meta().owner_references.iter().flatten();
+fn controller_uid(object: &dyn Kept) -> &str {
+    let owners = object.metadata().owner_references.iter().flatten();
     let mut controllers = owners.filter(|o| o.controller == Some(true));
     controllers.next().map_or(NOBODY, |o| o.uid.as_str())
 }
 
-impl<K: Object> Tables<K> {
-    fn unindex(&mut self, key: &Key, object: &K) {
+impl Tables {
+    fn unindex(&mut self, key: &Key, object: &dyn Kept) {
         self.controlled.remove(controller_uid(object), key);
         self.placed.remove((self.place_of)(object), key);
     }
 
-    fn index(&mut self, key: &Key, object: &K) {
+    fn index(&mut self, key: &Key, object: &dyn Kept) {
         self.controlled.insert(controller_uid(object), key.clone());
         let place = (self.place_of)(object);
         if !place.is_empty() {
@@ -92,29 +100,28 @@ impl<K: Object> Tables<K> {
         }
     }
 
-    fn put(&mut self, mut object: K) {
-        object.meta_mut().managed_fields = None;
-        let key = Key::of(&object);
-        let object = Arc::new(object);
+    fn put(&mut self, object: Held) {
+        let key = Key::named(object.metadata());
         let old = self.objects.insert(key.clone(), object.clone());
         if let Some(old) = &old {
-            if old.meta().resource_version == object.meta().resource_version && old.meta().uid == object.meta().uid {
+            let (before, now) = (old.metadata(), object.metadata());
+            if before.resource_version == now.resource_version && before.uid == now.uid {
                 return;
             }
-            self.unindex(&key, old);
+            self.unindex(&key, &**old);
         }
-        self.index(&key, &object);
+        self.index(&key, &*object);
         self.tell(&key, old, Some(object));
     }
 
     fn remove(&mut self, key: &Key) {
         if let Some(old) = self.objects.remove(key) {
-            self.unindex(key, &old);
+            self.unindex(key, &*old);
             self.tell(key, Some(old), None);
         }
     }
 
-    fn tell(&mut self, key: &Key, old: Option<Arc<K>>, new: Option<Arc<K>>) {
+    fn tell(&mut self, key: &Key, old: Option<Held>, new: Option<Held>) {
         self.feeds.retain(|feed| match feed.upgrade() {
             Some(feed) => {
                 feed.push(key.clone(), old.clone(), new.clone());
@@ -125,7 +132,7 @@ impl<K: Object> Tables<K> {
     }
 
     /// Of a controlling owner's objects, or of nobody's, those of one namespace.
-    fn pick(&self, namespace: &str, uid: &str) -> Vec<Arc<K>> {
+    fn pick(&self, namespace: &str, uid: &str) -> Vec<Held> {
         let Some(keys) = self.controlled.0.get(uid) else {
             return Vec::new();
         };
@@ -135,7 +142,7 @@ impl<K: Object> Tables<K> {
     }
 
     /// Who has no UID owns nothing.
-    fn pick_owned(&self, namespace: &str, uid: &str) -> Vec<Arc<K>> {
+    fn pick_owned(&self, namespace: &str, uid: &str) -> Vec<Held> {
         match uid {
             NOBODY => Vec::new(),
             uid => self.pick(namespace, uid),
@@ -143,16 +150,36 @@ impl<K: Object> Tables<K> {
     }
 }
 
-impl<K: Object> Store<K> {
-    fn read(&self) -> RwLockReadGuard<'_, Tables<K>> {
+impl Store {
+    /// An empty store that finds objects by the place `place_of` names, too.
+    pub(super) fn placed_by<K: Object>(place_of: fn(&K) -> &str) -> Self {
+        Self::with(Box::new(move |object| {
+            let object: &dyn Any = object;
+            place_of(object.downcast_ref().expect("a store holds objects of one kind"))
+        }))
+    }
+
+    fn with(place_of: PlaceOf) -> Self {
+        Self {
+            tables: RwLock::new(Tables {
+                objects: BTreeMap::new(),
+                controlled: Index::default(),
+                placed: Index::default(),
+                place_of,
+                feeds: Vec::new(),
+            }),
+        }
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Tables> {
         self.tables.read().expect("no holder of this lock panics")
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, Tables<K>> {
+    fn write(&self) -> RwLockWriteGuard<'_, Tables> {
         self.tables.write().expect("no holder of this lock panics")
     }
 
-    pub(super) fn put(&self, object: K) {
+    pub(super) fn put(&self, object: Held) {
         self.write().put(object);
     }
 
@@ -161,9 +188,9 @@ impl<K: Object> Store<K> {
     }
 
     /// Makes the store hold exactly `objects`.
-    pub(super) fn replace(&self, objects: Vec<K>) {
+    pub(super) fn replace(&self, objects: Vec<Held>) {
         let mut tables = self.write();
-        let kept: BTreeSet<Key> = objects.iter().map(Key::of).collect();
+        let kept: BTreeSet<Key> = objects.iter().map(|object| Key::named(object.metadata())).collect();
         let gone: Vec<Key> = tables.objects.keys().filter(|k| !kept.contains(k)).cloned().collect();
         for key in gone {
             tables.remove(&key);
@@ -173,7 +200,7 @@ impl<K: Object> Store<K> {
         }
     }
 
-    pub(super) fn get(&self, key: &Key) -> Option<Arc<K>> {
+    pub(super) fn get(&self, key: &Key) -> Option<Held> {
         self.read().objects.get(key).cloned()
     }
 
@@ -181,11 +208,11 @@ impl<K: Object> Store<K> {
         self.read().objects.len()
     }
 
-    pub(super) fn list(&self) -> Vec<Arc<K>> {
+    pub(super) fn list(&self) -> Vec<Held> {
         self.read().objects.values().cloned().collect()
     }
 
-    pub(super) fn list_namespace(&self, namespace: &str) -> Vec<Arc<K>> {
+    pub(super) fn list_namespace(&self, namespace: &str) -> Vec<Held> {
         let from = Key::new(namespace, "");
         let tables = self.read();
         let range = tables.objects.range((Bound::Included(from), Bound::Unbounded));
@@ -195,29 +222,29 @@ impl<K: Object> Store<K> {
             .collect()
     }
 
-    pub(super) fn at(&self, place: &str) -> Vec<Arc<K>> {
+    pub(super) fn at(&self, place: &str) -> Vec<Held> {
         let tables = self.read();
         let keys = tables.placed.0.get(place).into_iter().flatten();
         keys.filter_map(|key| tables.objects.get(key).cloned()).collect()
     }
 
-    pub(super) fn controlled_by(&self, namespace: &str, uid: &str) -> Vec<Arc<K>> {
+    pub(super) fn controlled_by(&self, namespace: &str, uid: &str) -> Vec<Held> {
         self.read().pick_owned(namespace, uid)
     }
 
-    pub(super) fn claimable(&self, namespace: &str, uid: &str) -> (Vec<Arc<K>>, Vec<Arc<K>>) {
+    pub(super) fn claimable(&self, namespace: &str, uid: &str) -> (Vec<Held>, Vec<Held>) {
         let tables = self.read();
         (tables.pick_owned(namespace, uid), tables.pick(namespace, NOBODY))
     }
 
-    pub(super) fn subscribe(&self) -> Subscription<K> {
+    pub(super) fn subscribe(&self) -> Arc<Feed> {
         let mut tables = self.write();
         let feed = Arc::new(Feed::default());
         for (key, object) in &tables.objects {
             feed.push(key.clone(), None, Some(object.clone()));
         }
         tables.feeds.push(Arc::downgrade(&feed));
-        Subscription::new(feed)
+        feed
     }
 }
 
@@ -229,7 +256,7 @@ mod tests {
 
     #[test]
     fn who_knows_an_owners_uid_owns_nothing_of_it_elsewhere() {
-        let store = Store::<ConfigMap>::default();
+        let store = Store::default();
         let of =
             |owner: &str| json!([{"apiVersion": "v1", "kind": "K", "name": "o", "uid": owner, "controller": true}]);
         let all = [
@@ -243,9 +270,12 @@ mod tests {
         ];
         for (namespace, name, owners) in all {
             let meta = json!({"namespace": namespace, "name": name, "uid": "1", "ownerReferences": owners});
-            store.put(serde_json::from_value(json!({ "metadata": meta })).unwrap());
+            store.put(Arc::new(
+                serde_json::from_value::<ConfigMap>(json!({ "metadata": meta })).unwrap(),
+            ));
         }
-        let keys = |found: Vec<Arc<ConfigMap>>| -> Vec<Key> { found.iter().map(|object| Key::of(&**object)).collect() };
+        let keys =
+            |found: Vec<Held>| -> Vec<Key> { found.iter().map(|object| Key::named(object.metadata())).collect() };
         let owned = [Key::new("b", "one"), Key::new("b", "two")];
         assert_eq!(keys(store.controlled_by("b", "u")), owned);
         assert_eq!(keys(store.controlled_by("d", "u")), []);
@@ -256,6 +286,7 @@ mod tests {
             assert_eq!(keys(orphans), [Key::new("b", "nobodys")], "{uid}");
         }
     }
+
     #[test]
     fn what_moves_is_found_where_it_is() {
         let store = Store::placed_by(|map: &ConfigMap| map.metadata.generate_name.as_deref().unwrap_or_default());
@@ -263,10 +294,18 @@ mod tests {
         let put = |name: &str, place: &str| {
             revision.set(revision.get() + 1);
             let meta = json!({"namespace": "n", "name": name, "generateName": place, "resourceVersion": revision.get().to_string()});
-            store.put(serde_json::from_value(json!({ "metadata": meta })).unwrap());
+            store.put(Arc::new(
+                serde_json::from_value::<ConfigMap>(json!({ "metadata": meta })).unwrap(),
+            ));
         };
         let found = || -> Vec<Vec<String>> {
-            let names = |place| store.at(place).iter().map(|map| Key::of(&**map).name).collect();
+            let names = |place| {
+                store
+                    .at(place)
+                    .iter()
+                    .map(|map| Key::named(map.metadata()).name)
+                    .collect()
+            };
             ["", "here", "there"].map(names).to_vec()
         };
         put("one", "");

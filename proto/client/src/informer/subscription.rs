@@ -1,9 +1,11 @@
 //! What a reader of an informer has not seen yet.
 
-use super::Key;
+use super::store::{Held, known};
+use super::{Key, Object};
 use crate::ordered::Arrange;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::Notify;
 
@@ -19,34 +21,26 @@ pub struct Change<K> {
 }
 
 /// What is unread of one key.
-struct Unread<K> {
+struct Unread {
     /// When the key was first touched, among the others.
     order: u64,
-    old: Option<Arc<K>>,
-    new: Option<Arc<K>>,
+    old: Option<Held>,
+    new: Option<Held>,
 }
 
 /// The unread changes of one reader, merged by key. Bounded by the number of keys.
-pub(super) struct Feed<K> {
-    unread: Mutex<BTreeMap<Key, Unread<K>>>,
+#[derive(Default)]
+pub(super) struct Feed {
+    unread: Mutex<BTreeMap<Key, Unread>>,
     wake: Notify,
 }
 
-impl<K> Default for Feed<K> {
-    fn default() -> Self {
-        Self {
-            unread: Mutex::new(BTreeMap::new()),
-            wake: Notify::new(),
-        }
-    }
-}
-
-impl<K> Feed<K> {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Unread<K>>> {
+impl Feed {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Unread>> {
         self.unread.lock().expect("no holder of this lock panics")
     }
 
-    pub(super) fn push(&self, key: Key, old: Option<Arc<K>>, new: Option<Arc<K>>) {
+    pub(super) fn push(&self, key: Key, old: Option<Held>, new: Option<Held>) {
         let mut unread = self.lock();
         // Order of first occurrence, so that a busy key cannot starve others and causes come before effects.
         let order = unread.len() as u64;
@@ -64,26 +58,38 @@ impl<K> Feed<K> {
         drop(unread);
         self.wake.notify_one();
     }
+
+    /// Everything unread, in the order the keys were first touched.
+    fn take(&self) -> Vec<(Key, Unread)> {
+        let unread = std::mem::take(&mut *self.lock());
+        let mut changes: Vec<_> = unread.into_iter().collect();
+        changes.arrange_by_key(|(_, unseen)| unseen.order);
+        changes
+    }
 }
 
 /// A reader's view of changes; see [`super::Informer::subscribe`].
 pub struct Subscription<K> {
-    feed: Arc<Feed<K>>,
+    feed: Arc<Feed>,
+    kind: PhantomData<fn() -> K>,
 }
 
-impl<K> Subscription<K> {
-    pub(super) fn new(feed: Arc<Feed<K>>) -> Self {
-        Self { feed }
+impl<K: Object> Subscription<K> {
+    /// Of objects of this kind.
+    pub(super) fn new(feed: Arc<Feed>) -> Self {
+        let kind = PhantomData;
+        Self { feed, kind }
     }
 
     /// Takes everything unread, in the order the keys were first touched; empty when there is nothing.
     pub fn take(&mut self) -> Vec<Change<K>> {
-        let unread = std::mem::take(&mut *self.feed.lock());
-        let mut changes: Vec<_> = unread.into_iter().collect();
-        changes.arrange_by_key(|(_, unseen)| unseen.order);
-        let each = changes.into_iter();
-        each.map(|(key, Unread { old, new, .. })| Change { key, old, new })
-            .collect()
+        let each = self.feed.take().into_iter();
+        each.map(|(key, Unread { old, new, .. })| Change {
+            key,
+            old: old.map(known),
+            new: new.map(known),
+        })
+        .collect()
     }
 
     /// Waits until there is something unread and takes it all. Cancel safe.
