@@ -3,10 +3,9 @@
 mod inert;
 
 use super::gates;
-use client::ordered::CollectOrdered;
 use k8s_openapi::api::core::v1::Taint;
 use serde::Deserialize;
-use serde::de::value::MapDeserializer;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,160 +14,176 @@ const KIND: &str = "KubeletConfiguration";
 /// Of `memoryThrottlingFactor`.
 pub(super) const DEFAULT_FACTOR: f64 = 0.9;
 
-/// The fields that have an effect; `None` is "not written". Names and meanings are upstream's (kubelet contract §1).
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-#[allow(missing_docs)]
-pub struct KubeletConfiguration {
-    pub enable_server: Option<bool>,
-    pub static_pod_path: Option<String>,
-    #[serde(rename = "staticPodURL")]
-    pub static_pod_url: Option<String>,
-    #[serde(rename = "staticPodURLHeader")]
-    pub static_pod_url_header: Option<BTreeMap<String, Vec<String>>>,
-    pub file_check_frequency: Option<String>,
-    pub http_check_frequency: Option<String>,
-    pub address: Option<String>,
-    pub port: Option<i64>,
-    pub read_only_port: Option<i64>,
-    pub healthz_port: Option<i64>,
-    pub healthz_bind_address: Option<String>,
-    pub tls_cert_file: Option<String>,
-    pub tls_private_key_file: Option<String>,
-    pub tls_min_version: Option<String>,
-    pub tls_cipher_suites: Option<Vec<String>>,
-    pub tls_curve_preferences: Option<Vec<i64>>,
-    pub enable_debugging_handlers: Option<bool>,
-    pub enable_profiling_handler: Option<bool>,
-    pub enable_debug_flags_handler: Option<bool>,
-    pub enable_system_log_handler: Option<bool>,
-    pub enable_system_log_query: Option<bool>,
-    pub rotate_certificates: Option<bool>,
-    #[serde(rename = "serverTLSBootstrap")]
-    pub server_tls_bootstrap: Option<bool>,
-    pub authentication: Authentication,
-    pub authorization: Authorization,
-    pub sync_frequency: Option<String>,
-    #[serde(rename = "registryPullQPS")]
-    pub registry_pull_qps: Option<i64>,
-    pub registry_burst: Option<i64>,
-    #[serde(rename = "eventRecordQPS")]
-    pub event_record_qps: Option<i64>,
-    pub event_burst: Option<i64>,
-    pub oom_score_adj: Option<i64>,
-    pub cluster_domain: Option<String>,
-    #[serde(rename = "clusterDNS")]
-    pub cluster_dns: Option<Vec<String>>,
-    pub streaming_connection_idle_timeout: Option<String>,
-    pub node_status_update_frequency: Option<String>,
-    pub node_status_report_frequency: Option<String>,
-    pub node_lease_duration_seconds: Option<i64>,
-    pub node_status_max_images: Option<i64>,
-    pub cgroup_root: Option<String>,
-    #[serde(rename = "cgroupsPerQOS")]
-    pub cgroups_per_qos: Option<bool>,
-    pub cgroup_driver: Option<String>,
-    #[serde(rename = "failCgroupV1")]
-    pub fail_cgroup_v1: Option<bool>,
-    pub fail_swap_on: Option<bool>,
-    pub protect_kernel_defaults: Option<bool>,
-    pub local_storage_capacity_isolation: Option<bool>,
-    pub cpu_manager_policy: Option<String>,
-    pub cpu_manager_policy_options: Option<BTreeMap<String, String>>,
-    pub cpu_manager_reconcile_period: Option<String>,
-    #[serde(rename = "reservedSystemCPUs")]
-    pub reserved_system_cpus: Option<String>,
-    pub memory_manager_policy: Option<String>,
-    pub reserved_memory: Option<Vec<MemoryReservation>>,
-    pub topology_manager_policy: Option<String>,
-    pub topology_manager_policy_options: Option<BTreeMap<String, String>>,
-    pub topology_manager_scope: Option<String>,
-    /// What `featureGates` say of the options of CPUs.
-    #[serde(skip)]
-    pub pinning: gates::Pinning,
-    /// What `featureGates` say of stop signals.
-    #[serde(skip)]
-    pub stop_signals: bool,
-    /// What `featureGates` say of volumes that the file system counts itself.
-    #[serde(skip)]
-    pub fs_quotas: bool,
-    /// What `featureGates` say of asking for one stream of a log.
-    #[serde(skip)]
-    pub log_streams: bool,
-    /// `featureGates` keep service account tokens from credential provider plugins.
-    #[serde(skip)]
-    pub no_provider_tokens: bool,
-    pub max_open_files: Option<i64>,
-    pub allowed_unsafe_sysctls: Option<Vec<String>>,
-    pub runtime_request_timeout: Option<String>,
-    pub max_pods: Option<i64>,
-    pub pods_per_core: Option<i64>,
-    pub pod_pids_limit: Option<i64>,
-    #[serde(rename = "podCIDR")]
-    pub pod_cidr: Option<String>,
-    pub resolv_conf: Option<String>,
-    #[serde(rename = "cpuCFSQuota")]
-    pub cpu_cfs_quota: Option<bool>,
-    #[serde(rename = "cpuCFSQuotaPeriod")]
-    pub cpu_cfs_quota_period: Option<String>,
-    pub serialize_image_pulls: Option<bool>,
-    pub image_pull_credentials_verification_policy: Option<String>,
-    pub preloaded_images_verification_allowlist: Option<Vec<String>>,
-    pub max_parallel_image_pulls: Option<i64>,
-    pub enforce_node_allocatable: Option<Vec<String>>,
-    pub eviction_hard: Option<BTreeMap<String, String>>,
-    pub eviction_soft: Option<BTreeMap<String, String>>,
-    pub eviction_soft_grace_period: Option<BTreeMap<String, String>>,
-    pub eviction_minimum_reclaim: Option<BTreeMap<String, String>>,
-    pub eviction_pressure_transition_period: Option<String>,
-    pub eviction_max_pod_grace_period: Option<i64>,
-    pub merge_default_eviction_settings: Option<bool>,
-    pub system_reserved: Option<BTreeMap<String, String>>,
-    pub kube_reserved: Option<BTreeMap<String, String>>,
-    pub system_reserved_cgroup: Option<String>,
-    pub kube_reserved_cgroup: Option<String>,
-    pub system_cgroups: Option<String>,
-    pub kubelet_cgroups: Option<String>,
-    pub memory_throttling_factor: Option<f64>,
-    pub memory_reservation_policy: Option<String>,
-    pub memory_swap: MemorySwap,
-    pub qos_reserved: Option<BTreeMap<String, String>>,
-    /// What `featureGates` say of memory.
-    #[serde(skip)]
-    pub memory: gates::Memory,
-    pub pod_logs_dir: Option<String>,
-    pub seccomp_default: Option<bool>,
-    pub container_log_max_files: Option<i64>,
-    pub container_log_max_size: Option<String>,
-    pub container_log_max_workers: Option<i64>,
-    pub container_log_monitor_interval: Option<String>,
-    #[serde(rename = "imageGCHighThresholdPercent")]
-    pub image_gc_high_threshold_percent: Option<i64>,
-    #[serde(rename = "imageGCLowThresholdPercent")]
-    pub image_gc_low_threshold_percent: Option<i64>,
-    #[serde(rename = "imageMaximumGCAge")]
-    pub image_maximum_gc_age: Option<String>,
-    #[serde(rename = "imageMinimumGCAge")]
-    pub image_minimum_gc_age: Option<String>,
-    pub container_runtime_endpoint: Option<String>,
-    pub image_service_endpoint: Option<String>,
-    pub crash_loop_back_off: CrashLoopBackOff,
-    pub user_namespaces: UserNamespaces,
-    pub shutdown_grace_period: Option<String>,
-    pub shutdown_grace_period_critical_pods: Option<String>,
-    pub shutdown_grace_period_by_pod_priority: Option<Vec<ShutdownGracePeriodByPodPriority>>,
-    /// What `featureGates` say of graceful shutdown, and of that by priority.
-    #[serde(skip)]
-    pub no_graceful_shutdown: bool,
-    #[serde(skip)]
-    pub no_shutdown_by_priority: bool,
-    #[serde(rename = "singleProcessOOMKill")]
-    pub single_process_oom_kill: Option<bool>,
-    pub register_node: Option<bool>,
-    pub register_with_taints: Option<Vec<Taint>>,
-    #[serde(rename = "providerID")]
-    pub provider_id: Option<String>,
-    pub logging: LoggingConfiguration,
+/// Makes the struct, and finds its fields by the names they are written under. What serde's derive makes of a hundred fields is a
+/// hundred kilobytes, for at each of them it lets go of what the others hold.
+macro_rules! configuration {
+    ($(#[$of:meta])* $name:ident { $($written:literal $field:ident: $type:ty,)* } and { $($(#[$about:meta])* $known:ident: $kept:ty,)* }) => {
+        $(#[$of])*
+        pub struct $name {
+            $(pub $field: $type,)*
+            $($(#[$about])* pub $known: $kept,)*
+        }
+
+        impl $name {
+            /// The field of this name.
+            fn field(&mut self, written: &str) -> Option<&mut dyn Field> {
+                Some(match written {
+                    $($written => &mut self.$field,)*
+                    _ => return None,
+                })
+            }
+        }
+    };
+}
+
+configuration! {
+    /// The fields that have an effect; `None` is "not written". Names and meanings are upstream's (kubelet contract §1).
+    #[derive(Debug, Clone, Default, PartialEq)]
+    #[allow(missing_docs)]
+    KubeletConfiguration {
+        "enableServer" enable_server: Option<bool>,
+        "staticPodPath" static_pod_path: Option<String>,
+        "staticPodURL" static_pod_url: Option<String>,
+        "staticPodURLHeader" static_pod_url_header: Option<BTreeMap<String, Vec<String>>>,
+        "fileCheckFrequency" file_check_frequency: Option<String>,
+        "httpCheckFrequency" http_check_frequency: Option<String>,
+        "address" address: Option<String>,
+        "port" port: Option<i64>,
+        "readOnlyPort" read_only_port: Option<i64>,
+        "healthzPort" healthz_port: Option<i64>,
+        "healthzBindAddress" healthz_bind_address: Option<String>,
+        "tlsCertFile" tls_cert_file: Option<String>,
+        "tlsPrivateKeyFile" tls_private_key_file: Option<String>,
+        "tlsMinVersion" tls_min_version: Option<String>,
+        "tlsCipherSuites" tls_cipher_suites: Option<Vec<String>>,
+        "tlsCurvePreferences" tls_curve_preferences: Option<Vec<i64>>,
+        "enableDebuggingHandlers" enable_debugging_handlers: Option<bool>,
+        "enableProfilingHandler" enable_profiling_handler: Option<bool>,
+        "enableDebugFlagsHandler" enable_debug_flags_handler: Option<bool>,
+        "enableSystemLogHandler" enable_system_log_handler: Option<bool>,
+        "enableSystemLogQuery" enable_system_log_query: Option<bool>,
+        "rotateCertificates" rotate_certificates: Option<bool>,
+        "serverTLSBootstrap" server_tls_bootstrap: Option<bool>,
+        "authentication" authentication: Authentication,
+        "authorization" authorization: Authorization,
+        "syncFrequency" sync_frequency: Option<String>,
+        "registryPullQPS" registry_pull_qps: Option<i64>,
+        "registryBurst" registry_burst: Option<i64>,
+        "eventRecordQPS" event_record_qps: Option<i64>,
+        "eventBurst" event_burst: Option<i64>,
+        "oomScoreAdj" oom_score_adj: Option<i64>,
+        "clusterDomain" cluster_domain: Option<String>,
+        "clusterDNS" cluster_dns: Option<Vec<String>>,
+        "streamingConnectionIdleTimeout" streaming_connection_idle_timeout: Option<String>,
+        "nodeStatusUpdateFrequency" node_status_update_frequency: Option<String>,
+        "nodeStatusReportFrequency" node_status_report_frequency: Option<String>,
+        "nodeLeaseDurationSeconds" node_lease_duration_seconds: Option<i64>,
+        "nodeStatusMaxImages" node_status_max_images: Option<i64>,
+        "cgroupRoot" cgroup_root: Option<String>,
+        "cgroupsPerQOS" cgroups_per_qos: Option<bool>,
+        "cgroupDriver" cgroup_driver: Option<String>,
+        "failCgroupV1" fail_cgroup_v1: Option<bool>,
+        "failSwapOn" fail_swap_on: Option<bool>,
+        "protectKernelDefaults" protect_kernel_defaults: Option<bool>,
+        "localStorageCapacityIsolation" local_storage_capacity_isolation: Option<bool>,
+        "cpuManagerPolicy" cpu_manager_policy: Option<String>,
+        "cpuManagerPolicyOptions" cpu_manager_policy_options: Option<BTreeMap<String, String>>,
+        "cpuManagerReconcilePeriod" cpu_manager_reconcile_period: Option<String>,
+        "reservedSystemCPUs" reserved_system_cpus: Option<String>,
+        "memoryManagerPolicy" memory_manager_policy: Option<String>,
+        "reservedMemory" reserved_memory: Option<Vec<MemoryReservation>>,
+        "topologyManagerPolicy" topology_manager_policy: Option<String>,
+        "topologyManagerPolicyOptions" topology_manager_policy_options: Option<BTreeMap<String, String>>,
+        "topologyManagerScope" topology_manager_scope: Option<String>,
+        "maxOpenFiles" max_open_files: Option<i64>,
+        "allowedUnsafeSysctls" allowed_unsafe_sysctls: Option<Vec<String>>,
+        "runtimeRequestTimeout" runtime_request_timeout: Option<String>,
+        "maxPods" max_pods: Option<i64>,
+        "podsPerCore" pods_per_core: Option<i64>,
+        "podPidsLimit" pod_pids_limit: Option<i64>,
+        "podCIDR" pod_cidr: Option<String>,
+        "resolvConf" resolv_conf: Option<String>,
+        "cpuCFSQuota" cpu_cfs_quota: Option<bool>,
+        "cpuCFSQuotaPeriod" cpu_cfs_quota_period: Option<String>,
+        "serializeImagePulls" serialize_image_pulls: Option<bool>,
+        "imagePullCredentialsVerificationPolicy" image_pull_credentials_verification_policy: Option<String>,
+        "preloadedImagesVerificationAllowlist" preloaded_images_verification_allowlist: Option<Vec<String>>,
+        "maxParallelImagePulls" max_parallel_image_pulls: Option<i64>,
+        "enforceNodeAllocatable" enforce_node_allocatable: Option<Vec<String>>,
+        "evictionHard" eviction_hard: Option<BTreeMap<String, String>>,
+        "evictionSoft" eviction_soft: Option<BTreeMap<String, String>>,
+        "evictionSoftGracePeriod" eviction_soft_grace_period: Option<BTreeMap<String, String>>,
+        "evictionMinimumReclaim" eviction_minimum_reclaim: Option<BTreeMap<String, String>>,
+        "evictionPressureTransitionPeriod" eviction_pressure_transition_period: Option<String>,
+        "evictionMaxPodGracePeriod" eviction_max_pod_grace_period: Option<i64>,
+        "mergeDefaultEvictionSettings" merge_default_eviction_settings: Option<bool>,
+        "systemReserved" system_reserved: Option<BTreeMap<String, String>>,
+        "kubeReserved" kube_reserved: Option<BTreeMap<String, String>>,
+        "systemReservedCgroup" system_reserved_cgroup: Option<String>,
+        "kubeReservedCgroup" kube_reserved_cgroup: Option<String>,
+        "systemCgroups" system_cgroups: Option<String>,
+        "kubeletCgroups" kubelet_cgroups: Option<String>,
+        "memoryThrottlingFactor" memory_throttling_factor: Option<f64>,
+        "memoryReservationPolicy" memory_reservation_policy: Option<String>,
+        "memorySwap" memory_swap: MemorySwap,
+        "qosReserved" qos_reserved: Option<BTreeMap<String, String>>,
+        "podLogsDir" pod_logs_dir: Option<String>,
+        "seccompDefault" seccomp_default: Option<bool>,
+        "containerLogMaxFiles" container_log_max_files: Option<i64>,
+        "containerLogMaxSize" container_log_max_size: Option<String>,
+        "containerLogMaxWorkers" container_log_max_workers: Option<i64>,
+        "containerLogMonitorInterval" container_log_monitor_interval: Option<String>,
+        "imageGCHighThresholdPercent" image_gc_high_threshold_percent: Option<i64>,
+        "imageGCLowThresholdPercent" image_gc_low_threshold_percent: Option<i64>,
+        "imageMaximumGCAge" image_maximum_gc_age: Option<String>,
+        "imageMinimumGCAge" image_minimum_gc_age: Option<String>,
+        "containerRuntimeEndpoint" container_runtime_endpoint: Option<String>,
+        "imageServiceEndpoint" image_service_endpoint: Option<String>,
+        "crashLoopBackOff" crash_loop_back_off: CrashLoopBackOff,
+        "userNamespaces" user_namespaces: UserNamespaces,
+        "shutdownGracePeriod" shutdown_grace_period: Option<String>,
+        "shutdownGracePeriodCriticalPods" shutdown_grace_period_critical_pods: Option<String>,
+        "shutdownGracePeriodByPodPriority" shutdown_grace_period_by_pod_priority: Option<Vec<ShutdownGracePeriodByPodPriority>>,
+        "singleProcessOOMKill" single_process_oom_kill: Option<bool>,
+        "registerNode" register_node: Option<bool>,
+        "registerWithTaints" register_with_taints: Option<Vec<Taint>>,
+        "providerID" provider_id: Option<String>,
+        "logging" logging: LoggingConfiguration,
+    } and {
+        /// What `featureGates` say of the options of CPUs.
+        pinning: gates::Pinning,
+        /// What `featureGates` say of stop signals.
+        stop_signals: bool,
+        /// What `featureGates` say of volumes that the file system counts itself.
+        fs_quotas: bool,
+        /// What `featureGates` say of asking for one stream of a log.
+        log_streams: bool,
+        /// `featureGates` keep service account tokens from credential provider plugins.
+        no_provider_tokens: bool,
+        /// What `featureGates` say of memory.
+        memory: gates::Memory,
+        /// What `featureGates` say of graceful shutdown, and of that by priority.
+        no_graceful_shutdown: bool,
+        no_shutdown_by_priority: bool,
+    }
+}
+
+/// A field of whatever type.
+trait Field {
+    /// Becomes `value`, unless something in it is `unknown`: told by paths from the field on.
+    fn read(&mut self, value: Value, unknown: &mut BTreeSet<String>) -> Result<(), serde_json::Error>;
+}
+
+impl<T: DeserializeOwned> Field for T {
+    fn read(&mut self, value: Value, unknown: &mut BTreeSet<String>) -> Result<(), serde_json::Error> {
+        let read = serde_ignored::deserialize(value, |path| {
+            unknown.insert(path.to_string());
+        })?;
+        if unknown.is_empty() {
+            *self = read;
+        }
+        Ok(())
+    }
 }
 
 /// `logging`.
@@ -339,23 +354,12 @@ pub(super) struct Decoded {
     pub(super) mistakes: Vec<String>,
 }
 
-/// Reads fields; also those of them, with those within them, that nobody knows.
-fn read(fields: Map<String, Value>) -> (Result<KubeletConfiguration, serde_json::Error>, BTreeSet<String>) {
-    let mut unknown = BTreeSet::new();
-    // As a map and nothing else: a tree could be a list, and reading all fields from one is much code that is never run.
-    let fields = MapDeserializer::new(fields.into_iter());
-    let read = serde_ignored::deserialize(fields, |path| {
-        unknown.insert(path.to_string().replace(".?", ""));
-    });
-    (read, unknown)
-}
-
 /// Decodes the tree. Every unknown field, every field of a wrong type and every value that cannot be is a mistake of its own;
 /// fields that ask for what this kubelet does not do come back as names to warn about.
 pub(super) fn decode(tree: &Map<String, Value>) -> Decoded {
     let mut mistakes = Vec::new();
     let mut inert = Vec::new();
-    let mut sound = Map::new();
+    let mut config = KubeletConfiguration::default();
     for (field, value) in tree {
         if field == "apiVersion" || field == "kind" {
             continue;
@@ -369,25 +373,22 @@ pub(super) fn decode(tree: &Map<String, Value>) -> Decoded {
             continue;
         }
         // One field at a time, so that one wrong type does not hide the next.
-        let one = std::iter::once((field.clone(), value.clone())).collect_ordered();
-        let (decoded, unknown) = read(one);
-        mistakes.extend(unknown.iter().map(|path| format!("unknown field {path:?}")));
-        match decoded {
-            Err(error) => mistakes.push(format!("{field}: {error}")),
-            Ok(_) if unknown.is_empty() => {
-                sound.insert(field.clone(), value.clone());
-            }
-            Ok(_) => {}
-        }
+        let Some(kept) = config.field(field) else {
+            mistakes.push(format!("unknown field {field:?}"));
+            continue;
+        };
+        let mut unknown = BTreeSet::new();
+        let read = kept.read(value.clone(), &mut unknown);
+        mistakes.extend(unknown.iter().map(|path| {
+            let path = format!("{field}.{path}").replace(".?", "");
+            format!("unknown field {path:?}")
+        }));
+        mistakes.extend(read.err().map(|error| format!("{field}: {error}")));
     }
     mistakes.extend(inert::mistakes_between(tree));
     if let Some(Value::Object(gates)) = tree.get("featureGates") {
         mistakes.extend(gates::mistakes(gates));
     }
-    let mut config = read(sound).0.unwrap_or_else(|error| {
-        mistakes.push(error.to_string());
-        KubeletConfiguration::default()
-    });
     let gates = tree.get("featureGates").and_then(Value::as_object);
     config.pinning = gates.map(gates::pinning).unwrap_or_default();
     config.memory = gates.map(gates::memory).unwrap_or_default();
@@ -408,6 +409,16 @@ pub(super) fn decode(tree: &Map<String, Value>) -> Decoded {
         config,
         inert,
         mistakes,
+    }
+}
+
+#[cfg(test)]
+impl KubeletConfiguration {
+    /// What a file of these fields says.
+    pub(crate) fn of(fields: &Value) -> Self {
+        let decoded = decode(fields.as_object().expect("fields"));
+        assert_eq!(decoded.mistakes, [""; 0]);
+        decoded.config
     }
 }
 
@@ -443,9 +454,13 @@ mod tests {
 
     #[test]
     fn every_mistake_is_named() {
-        let mistakes = read("prot: 1\nport: x\nauthentication: {x509: {clientCaFile: /ca}}\nmaxPods: [1]\n")
+        let mistakes = read("prot: 1\nport: x\nauthentication: {x509: {clientCaFile: /ca}}\nmaxPods: [1]\nshutdownGracePeriodByPodPriority: [{prio: 1}]\n")
             .expect_err("mistakes");
-        assert_eq!(mistakes.len(), 4, "{mistakes:?}");
+        assert_eq!(mistakes.len(), 5, "{mistakes:?}");
+        assert!(
+            mistakes.contains(&"unknown field \"shutdownGracePeriodByPodPriority.0.prio\"".to_owned()),
+            "{mistakes:?}"
+        );
         assert!(mistakes.contains(&"unknown field \"prot\"".to_owned()), "{mistakes:?}");
         assert!(
             mistakes.contains(&"unknown field \"authentication.x509.clientCaFile\"".to_owned()),

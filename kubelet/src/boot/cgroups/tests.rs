@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 fn config(fields: Value) -> Config {
-    let written: KubeletConfiguration = serde_json::from_value(fields).expect("fields");
+    let written = KubeletConfiguration::of(&fields);
     resolve(&written, &Flags::default(), true).expect("sound")
 }
 

@@ -206,7 +206,7 @@ mod tests {
     use serde_json::{Value, json};
 
     fn resolved(tree: Value, from_file: bool) -> Result<Rules, Vec<String>> {
-        let written: KubeletConfiguration = serde_json::from_value(tree).expect("sound");
+        let written = KubeletConfiguration::of(&tree);
         resolve(&written, &Flags::default(), from_file).map(|config| config.eviction)
     }
 
@@ -352,7 +352,7 @@ mod tests {
 
     #[test]
     fn what_counts_for_nothing_is_told() {
-        let of = |tree: Value| warnings(&serde_json::from_value(tree).expect("sound"));
+        let of = |tree: Value| warnings(&KubeletConfiguration::of(&tree));
         assert!(of(json!({"evictionHard": {"memory.available": "1Gi"}})).is_empty());
         let told = of(
             json!({"evictionHard": {"containerfs.available": "1Gi"}, "evictionSoftGracePeriod": {"pid.available": "1m"}}),

@@ -4,7 +4,7 @@ use crate::config::{CgroupConfig, Flags, KubeletConfiguration, MemorySwap, resol
 use serde_json::{Value, json};
 
 fn read(fields: Value, memory: Memory) -> Result<CgroupConfig, Vec<String>> {
-    let mut written: KubeletConfiguration = serde_json::from_value(fields).expect("fields");
+    let mut written = KubeletConfiguration::of(&fields);
     written.memory = memory;
     resolve(&written, &Flags::default(), true).map(|config| config.cgroups)
 }
