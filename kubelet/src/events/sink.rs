@@ -2,11 +2,9 @@
 
 use super::correlate::{Correlator, Raw, Write};
 use crate::rate::{Bucket, Rate};
-use client::{AsTree, Backoff};
+use client::{Backoff, tree};
 use k8s_openapi::api::core::v1::{Event, EventSource};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
-use kube::Api;
-use kube::api::{Patch, PatchParams, PostParams};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::json;
@@ -86,12 +84,11 @@ impl Sink {
     async fn write(&mut self, client: &kube::Client, raw: &Raw, write: &Write) {
         // Events about things without a namespace live in `default`.
         let namespace = raw.object.namespace.clone().unwrap_or_else(|| "default".to_owned());
-        let api: Api<AsTree<Event>> = Api::namespaced(client.clone(), &namespace);
         let begun = Instant::now();
         let mut backoff = Backoff::new(RETRY_FIRST, RETRY_MAX, self.rng.random());
         let mut refusals = 0;
         while refusals < TRIES && begun.elapsed() < AWAY_MAX {
-            match tokio::time::timeout(WRITE_TIMEOUT, self.send(&api, &namespace, raw, write)).await {
+            match tokio::time::timeout(WRITE_TIMEOUT, self.send(client, &namespace, raw, write)).await {
                 Ok(Ok(())) => return,
                 Ok(Err(kube::Error::Api(status))) if (400..500).contains(&status.code) && status.code != 429 => {
                     if status.code == 404 && write.count > 1 {
@@ -111,21 +108,14 @@ impl Sink {
         tracing::warn!(reason = raw.reason, "event lost: the API server did not take it");
     }
 
-    async fn send(
-        &self,
-        api: &Api<AsTree<Event>>,
-        namespace: &str,
-        raw: &Raw,
-        write: &Write,
-    ) -> Result<(), kube::Error> {
+    async fn send(&self, client: &kube::Client, namespace: &str, raw: &Raw, write: &Write) -> Result<(), kube::Error> {
         let last = Time(raw.at);
         if write.count > 1 {
             let patch = json!({"count": write.count, "lastTimestamp": last, "message": write.message});
-            api.patch(&write.name, &PatchParams::default(), &Patch::Strategic(patch))
-                .await?;
-            return Ok(());
+            let patched = tree::patch::<Event>(client, namespace, &write.name, patch);
+            return patched.await.map(drop);
         }
-        let event = AsTree(Event {
+        let event = Event {
             metadata: ObjectMeta {
                 name: Some(write.name.clone()),
                 namespace: Some(namespace.to_owned()),
@@ -146,8 +136,8 @@ impl Sink {
             reporting_component: Some("kubelet".into()),
             reporting_instance: Some(self.node_name.clone()),
             ..Event::default()
-        });
-        match api.create(&PostParams::default(), &event).await {
+        };
+        match tree::create(client, &event).await {
             // A lost reply: it is there.
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
             other => other.map(drop),

@@ -3,13 +3,11 @@
 use super::ObjectError;
 use crate::autonomy::KeptToken;
 use crate::id::PodUid;
-use client::{AsTree, Clock};
+use client::{Clock, tree};
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec, TokenRequestStatus};
 use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Api;
-use kube::api::PostParams;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -151,15 +149,14 @@ impl Tokens {
             },
             ..TokenRequest::default()
         };
-        let api: Api<AsTree<ServiceAccount>> = Api::namespaced(self.client.clone(), &key.namespace);
-        let params = PostParams::default();
-        let request = AsTree(request);
-        let call = api.create_subresource("token", &key.service_account, &params, &request);
-        let answer: AsTree<TokenRequest> = tokio::time::timeout(ISSUE_DEADLINE, call)
+        let account = (key.namespace.as_str(), key.service_account.as_str());
+        let call = tree::create_of::<ServiceAccount, _>(&self.client, account, "token", &request);
+        let status: Option<TokenRequestStatus> = tokio::time::timeout(ISSUE_DEADLINE, call)
             .await
             .map_err(|_| ObjectError::Token("the API server did not answer in time".into()))?
+            .and_then(|answer| tree::status_of(&answer))
             .map_err(|error| ObjectError::Token(error.to_string()))?;
-        let status = answer.0.status.unwrap_or_default();
+        let status = status.unwrap_or_default();
         let (Some(value), Some(expires)) = (status.token, status.expiration_timestamp) else {
             return Err(ObjectError::Token("the answer has no token".into()));
         };

@@ -7,15 +7,15 @@ use super::share::Shares;
 use crate::config::{AuthorizationMode, ServerConfig};
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
-use client::AsTree;
+use client::tree::{create, status_of};
 use futures::FutureExt;
 use hyper::HeaderMap;
 use hyper::header::AUTHORIZATION;
 use jiff::Timestamp;
-use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
-use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
-use kube::Api;
-use kube::api::PostParams;
+use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, TokenReviewStatus};
+use k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec, SubjectAccessReviewStatus,
+};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -264,9 +264,8 @@ async fn token_review(desk: &Desk, client: kube::Client, token: String) -> Resul
         },
         ..TokenReview::default()
     };
-    let api: Api<AsTree<TokenReview>> = Api::all(client);
-    let answer = desk.ask(api.create(&PostParams::default(), &AsTree(review))).await?;
-    let status = answer.0.status.unwrap_or_default();
+    let asked = async { status_of::<TokenReviewStatus>(&create(&client, &review).await?) };
+    let status = desk.ask(asked).await?.unwrap_or_default();
     Ok(match (status.authenticated, status.user) {
         (Some(true), Some(user)) => Some(User {
             name: user.username.unwrap_or_default(),
@@ -303,9 +302,8 @@ async fn access_review(
         },
         ..SubjectAccessReview::default()
     };
-    let api: Api<AsTree<SubjectAccessReview>> = Api::all(client);
-    let answer = desk.ask(api.create(&PostParams::default(), &AsTree(review))).await?;
-    Ok(answer.0.status.is_some_and(|s| s.allowed))
+    let asked = async { status_of::<SubjectAccessReviewStatus>(&create(&client, &review).await?) };
+    Ok(desk.ask(asked).await?.is_some_and(|status| status.allowed))
 }
 
 #[cfg(test)]
