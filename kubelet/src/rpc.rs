@@ -1,6 +1,7 @@
 //! gRPC calls over bytes: what a call is made of stands once, and not once a method as in the generated bindings' clients and servers,
 //! which cost ten kilobytes each. Messages become bytes and back at its edge. Owns no connection and no deadline but those it is given.
 
+pub(crate) mod dial;
 #[cfg(test)]
 mod tests;
 

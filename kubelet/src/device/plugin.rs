@@ -3,12 +3,12 @@
 
 use super::answer::ANSWER_BYTES_MAX;
 use super::state::{DEVICES_MAX, Device, NODES_MAX, Options, TOGETHER_MAX};
+use crate::rpc::dial::{self, Stream};
 use crate::rpc::{Client, Failure};
 use crate::runtime::code_name;
 use bytes::Bytes;
 use client::ordered::{Arrange, CollectOrdered};
 use futures::TryFutureExt;
-use hyper_util::rt::TokioIo;
 use prost::Message;
 use proto::device_plugin as pb;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,9 +16,8 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tonic::metadata::MetadataMap;
-use tonic::transport::{Endpoint, Uri};
+use tonic::transport::Endpoint;
 use tonic::{Status, Streaming};
 
 /// How long the other end of a connection may take to greet, as upstream's.
@@ -101,15 +100,10 @@ impl Plugin {
     ///
     /// # Errors
     /// It is none.
-    pub(super) async fn over(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Result<Self, CallError> {
-        let mut stream = Some(stream);
-        // The one connection that was made; nothing is dialled again.
-        let connector = tower::service_fn(move |_: Uri| {
-            let stream = stream.take().map(TokioIo::new);
-            async move { stream.ok_or_else(|| io::Error::other("the device plugin's connection is closed")) }
-        });
-        let endpoint = Endpoint::from_static("http://localhost");
-        let connected = tokio::time::timeout(DIAL_DEADLINE, endpoint.connect_with_connector(connector)).await;
+    pub(super) async fn over(stream: impl Stream + 'static) -> Result<Self, CallError> {
+        let gone = || io::Error::other("the device plugin's connection is closed");
+        let connecting = dial::over(Endpoint::from_static("http://localhost"), Box::pin(stream), gone);
+        let connected = tokio::time::timeout(DIAL_DEADLINE, connecting).await;
         match connected {
             Ok(channel) => {
                 let channel = channel.map_err(|error| CallError::Dial(error.to_string()))?;

@@ -1,6 +1,7 @@
 //! gRPC over unix sockets that are root's: what serves plugins' registrations and the PodResources API. Owns sockets and connections,
 //! knows of no service.
 
+use crate::rpc::dial::{Stream, Wire};
 use crate::rpc::{self, Methods};
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -16,7 +17,6 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
@@ -127,7 +127,7 @@ impl Drop for Call {
 }
 
 /// Answers on one connection until it ends, or is not used for too long.
-async fn converse_while_used(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, handler: Handler) {
+async fn converse_while_used(stream: impl Stream + 'static, handler: Handler) {
     let (calls, seen) = watch::channel(Calls::default());
     let counted: Handler = Arc::new(move |request| {
         let (call, answer) = (Call::begin(&calls), handler(request));
@@ -160,7 +160,8 @@ async fn unused(mut calls: watch::Receiver<Calls>) {
 }
 
 /// Answers on one connection until it ends.
-pub(crate) async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, handler: Handler) {
+pub(crate) async fn converse(stream: impl Stream + 'static, handler: Handler) {
+    let stream: Wire = Box::pin(stream);
     let service = service_fn(move |request| {
         let answer = handler(request);
         async move { Ok::<_, Infallible>(answer.await) }

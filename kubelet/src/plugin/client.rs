@@ -1,8 +1,8 @@
 //! Calls to plugins over their sockets. Every one has a deadline, and what comes back a bound.
 
 use super::Plugin;
+use crate::rpc::dial;
 use crate::rpc::{Client, Failure};
-use hyper_util::rt::TokioIo;
 use proto::plugin_registration::{InfoRequest, PluginInfo, RegistrationStatus};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixStream;
 use tokio::sync::watch;
 use tokio::time::Instant;
-use tonic::transport::{Channel, Endpoint, Uri};
+use tonic::transport::Channel;
 
 /// How long a plugin may take until it takes a connection (kubelet contract §8).
 const DIAL: Duration = Duration::from_secs(10);
@@ -32,16 +32,13 @@ pub(crate) type Connections = watch::Sender<usize>;
 /// A channel to whoever listens at a socket. It connects with the first call, and again after a connection broke.
 pub(crate) fn channel(path: &Path, connections: Connections) -> Channel {
     let path = path.to_owned();
-    let connector = tower::service_fn(move |_: Uri| {
+    dial::lazily(move || {
         let (path, connections) = (path.clone(), connections.clone());
         async move {
             let stream = UnixStream::connect(path).await?;
-            Ok::<_, io::Error>(TokioIo::new(Counted::new(stream, connections)))
+            Ok::<_, io::Error>(Counted::new(stream, connections))
         }
-    });
-    Endpoint::from_static("http://localhost")
-        .connect_timeout(Duration::from_secs(5))
-        .connect_with_connector_lazy(connector)
+    })
 }
 
 /// A connection that is counted as long as it stands.

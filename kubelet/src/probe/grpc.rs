@@ -3,13 +3,14 @@
 use super::check::{Report, dial_error};
 use super::http::AGENT;
 use crate::rpc::Client;
-use hyper_util::rt::TokioIo;
+use crate::rpc::dial;
 use proto::health::health_check_response::ServingStatus;
 use proto::health::{HealthCheckRequest, HealthCheckResponse};
+use std::io::ErrorKind;
 use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
-use tonic::transport::{Channel, Endpoint, Uri};
+use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
 /// The largest answer that is read, bytes.
@@ -48,14 +49,7 @@ async fn connect(address: &str) -> Result<Channel, String> {
     let endpoint = Endpoint::from_shared(format!("http://{address}"))
         .and_then(|endpoint| endpoint.user_agent(AGENT))
         .map_err(|error| error.to_string())?;
-    let mut stream = Some(stream);
-    // The one connection that was made; nothing is dialled again.
-    let connector = tower::service_fn(move |_: Uri| {
-        let stream = stream.take().map(TokioIo::new);
-        async move { stream.ok_or_else(|| std::io::Error::from(std::io::ErrorKind::NotConnected)) }
-    });
-    endpoint
-        .connect_with_connector(connector)
+    dial::over(endpoint, Box::pin(stream), || ErrorKind::NotConnected.into())
         .await
         .map_err(|error| error.to_string())
 }

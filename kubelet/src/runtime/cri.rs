@@ -16,17 +16,17 @@ use super::{
 };
 use crate::host::FileWork;
 use crate::id::{ContainerId, PodUid, SandboxId};
+use crate::rpc::dial;
 use crate::rpc::{Client, Failure};
 use async_trait::async_trait;
 use futures::TryFutureExt;
 use futures::stream::BoxStream;
-use hyper_util::rt::TokioIo;
 use prost::Message;
 use proto::cri as pb;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::net::UnixStream;
-use tonic::transport::{Channel, Endpoint, Uri};
+use tonic::transport::Channel;
 use tonic::{Code, Status};
 
 /// The largest message either side may send, bytes.
@@ -76,13 +76,7 @@ impl CriRuntime {
 
 fn channel(endpoint: &str) -> Result<Channel, EndpointError> {
     let path = socket_path(endpoint)?;
-    let connector = tower::service_fn(move |_: Uri| {
-        let path = path.clone();
-        async move { UnixStream::connect(path).await.map(TokioIo::new) }
-    });
-    Ok(Endpoint::from_static("http://localhost")
-        .connect_timeout(Duration::from_secs(5))
-        .connect_with_connector_lazy(connector))
+    Ok(dial::lazily(move || UnixStream::connect(path.clone())))
 }
 
 fn socket_path(endpoint: &str) -> Result<PathBuf, EndpointError> {

@@ -8,14 +8,14 @@ use super::request::{Query, RequestPath};
 use super::share::Shares;
 use super::{Answer, Server, answer};
 use crate::certificate::serving::Offered;
+use crate::rpc::dial::Wire;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use hyper::Request;
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
+use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto::Builder;
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -23,7 +23,6 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
 const HANDSHAKE_DEADLINE: Duration = Duration::from_secs(10);
@@ -61,14 +60,15 @@ pub async fn bind(address: IpAddr, port: u16, purpose: &'static str) -> Result<T
     })
 }
 
-fn builder() -> Builder<TokioExecutor> {
-    let mut builder = Builder::new(TokioExecutor::new());
+fn http1() -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(HEADER_DEADLINE);
     builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_DEADLINE);
+}
+
+fn http2() -> http2::Builder<TokioExecutor> {
+    let mut builder = http2::Builder::new(TokioExecutor::new());
     builder
-        .http2()
         .timer(TokioTimer::new())
         .keep_alive_interval(KEEP_ALIVE.0)
         .keep_alive_timeout(KEEP_ALIVE.1)
@@ -184,29 +184,44 @@ impl Greeted {
             address: *address,
             certificate,
         };
-        talk(stream, Arc::new(peer), server.clone()).await;
+        let (peer, server) = (Arc::new(peer), server.clone());
+        let answer = move |request| {
+            let (server, peer) = (server.clone(), peer.clone());
+            async move { server.answer(peer, request).await }.boxed()
+        };
+        // As upstream's: nobody is taken to speak HTTP/2 who did not say so.
+        let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+        talk(Box::pin(stream), is_http2, *address, Arc::new(answer)).await;
         drop(seat);
     }
 }
 
+/// What a port answers. Of one type, as are its connections, so that their code is there once.
+type Answering = Arc<dyn Fn(Request<Incoming>) -> BoxFuture<'static, Answer> + Send + Sync>;
+
 /// Answers what is asked by a connection.
-async fn talk(stream: TlsStream<TcpStream>, peer: Arc<Peer>, server: Arc<Server>) {
-    let address = peer.address;
+async fn talk(stream: Wire, is_http2: bool, peer: SocketAddr, answer: Answering) {
     let in_use = InUse::new();
     let under_way = in_use.clone();
     let service = service_fn(move |request| {
-        let (server, peer, begun) = (server.clone(), peer.clone(), under_way.begin());
-        async move { Ok::<_, Infallible>(begun.until_sent(server.answer(peer, request).await)) }
+        let (answering, begun) = (answer(request), under_way.begin());
+        async move { Ok::<_, Infallible>(begun.until_sent(answering.await)) }
     });
-    let builder = builder();
+    let stream = TokioIo::new(stream);
+    let serve = async {
+        match is_http2 {
+            true => http2().serve_connection(stream, service).await,
+            false => http1().serve_connection(stream, service).with_upgrades().await,
+        }
+    };
     tokio::select! {
         biased;
-        served = builder.serve_connection_with_upgrades(TokioIo::new(stream), service) => {
+        served = serve => {
             if let Err(error) = served {
-                tracing::debug!(error, peer = %address, "connection ended");
+                tracing::debug!(%error, %peer, "connection ended");
             }
         }
-        () = in_use.unused() => tracing::debug!(peer = %address, "connection ended: it asked for nothing"),
+        () = in_use.unused() => tracing::debug!(%peer, "connection ended: it asked for nothing"),
     }
 }
 
@@ -214,7 +229,7 @@ async fn talk(stream: TlsStream<TcpStream>, peer: Arc<Peer>, server: Arc<Server>
 /// queue.
 async fn accept_plain<S, C>(listener: TcpListener, serve: S, stop: CancellationToken)
 where
-    S: Fn(TcpStream) -> C,
+    S: Fn(TcpStream, SocketAddr) -> C,
     C: Future<Output = ()> + Send + 'static,
 {
     let permits = Arc::new(Semaphore::new(PLAIN_CONNECTIONS_MAX));
@@ -229,7 +244,7 @@ where
                 tracing::debug!(peer = %address, "connection refused: there are too many of its address");
                 continue;
             };
-            let (connection, stop) = (serve(socket), stop.clone());
+            let (connection, stop) = (serve(socket, address), stop.clone());
             tokio::spawn(
                 async move {
                     tokio::select! {
@@ -272,28 +287,8 @@ pub async fn serve_read_only(listener: TcpListener, server: Arc<Server>, stop: C
     serve_plain(listener, Arc::new(answer), stop).await;
 }
 
-/// What a port without TLS answers. Of one type, so that the connections' code is there once.
-type PlainAnswer = Arc<dyn Fn(Request<Incoming>) -> BoxFuture<'static, Answer> + Send + Sync>;
-
 /// HTTP/1 alone, as nobody speaks anything else here.
-async fn serve_plain(listener: TcpListener, answer: PlainAnswer, stop: CancellationToken) {
-    let connection = move |socket| {
-        let answer = answer.clone();
-        async move {
-            let in_use = InUse::new();
-            let under_way = in_use.clone();
-            let service = service_fn(move |request| {
-                let (answering, begun) = (answer(request), under_way.begin());
-                async move { Ok::<_, Infallible>(begun.until_sent(answering.await)) }
-            });
-            let mut builder = http1::Builder::new();
-            builder.timer(TokioTimer::new()).header_read_timeout(HEADER_DEADLINE);
-            tokio::select! {
-                biased;
-                served = builder.serve_connection(TokioIo::new(socket), service) => drop(served),
-                () = in_use.unused() => {}
-            }
-        }
-    };
+async fn serve_plain(listener: TcpListener, answer: Answering, stop: CancellationToken) {
+    let connection = move |socket: TcpStream, address| talk(Box::pin(socket), false, address, answer.clone());
     accept_plain(listener, connection, stop).await;
 }

@@ -226,18 +226,24 @@ impl Bench {
     }
 
     async fn greeted_at(&self, address: SocketAddr, with_certificate: bool) -> TlsStream {
+        self.greeted_for(address, with_certificate, &[]).await
+    }
+
+    /// By who says that it speaks these protocols.
+    async fn greeted_for(&self, address: SocketAddr, with_certificate: bool, protocols: &[&[u8]]) -> TlsStream {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = rustls::ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .expect("versions")
             .with_root_certificates(self.roots.clone());
-        let config = if with_certificate {
+        let mut config = if with_certificate {
             let chain = vec![CertificateDer::from_pem_file(self.dir.path().join("client.crt")).expect("pem")];
             let key = rustls::pki_types::PrivateKeyDer::from_pem_file(self.dir.path().join("client.key")).expect("pem");
             builder.with_client_auth_cert(chain, key).expect("client certificate")
         } else {
             builder.with_no_client_auth()
         };
+        config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
         let socket = TcpStream::connect(address).await.expect("connect");
         let name = ServerName::try_from("node-a").expect("name");
         let connector = tokio_rustls::TlsConnector::from(Arc::new(config));

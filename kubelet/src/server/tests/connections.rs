@@ -3,6 +3,9 @@
 use super::*;
 use crate::server::doors::Limits;
 use crate::server::listen::serve_tls_within;
+use hyper::Version;
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::TokioExecutor;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -27,7 +30,7 @@ async fn who_asks_for_nothing_is_not_waited_for() {
     assert!(is_ended(silent).await, "without TLS");
     assert!(is_ended(bench.greeted(false).await).await, "after the handshake");
     // HTTP/2 whose peer is there but answers no question whether it is.
-    let mut preface = bench.greeted(false).await;
+    let mut preface = bench.greeted_for(bench.address, false, &[b"h2"]).await;
     let settings = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
     preface.write_all(settings).await.expect("sent");
     assert!(is_ended(preface).await, "after the preface");
@@ -36,6 +39,33 @@ async fn who_asks_for_nothing_is_not_waited_for() {
     idle.write_all(asked).await.expect("sent");
     idle.read_u8().await.expect("an answer");
     assert!(is_ended(idle).await, "between requests");
+}
+
+#[tokio::test]
+async fn http2_is_spoken_with_who_says_so() {
+    let bench = bench().await;
+    for (protocols, version) in [
+        (&[b"h2".as_slice(), b"http/1.1"][..], Version::HTTP_2),
+        (&[b"http/1.1"], Version::HTTP_11),
+        (&[], Version::HTTP_11),
+    ] {
+        let stream = bench.greeted_for(bench.address, false, protocols).await;
+        let stream = TokioIo::new(stream);
+        let request = hyper::Request::get("https://node-a/pods").header("host", "node-a");
+        let request = request.body(Empty::<bytes::Bytes>::new()).expect("request");
+        let answer = if version == Version::HTTP_2 {
+            let made = http2::handshake(TokioExecutor::new(), stream).await;
+            let (mut sender, connection) = made.expect("http");
+            tokio::spawn(connection);
+            sender.send_request(request).await
+        } else {
+            let (mut sender, connection) = http1::handshake(stream).await.expect("http");
+            tokio::spawn(connection);
+            sender.send_request(request).await
+        };
+        let answer = answer.expect("an answer");
+        assert_eq!((answer.status().as_u16(), answer.version()), (401, version));
+    }
 }
 
 #[tokio::test]

@@ -1,0 +1,66 @@
+//! How channels reach their servers: one kind of connector and of connection for all of them, so that what a channel makes of these
+//! stands once (tonic's own way makes two of each, with a deadline and without). Decides neither where to dial nor when.
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use hyper_util::rt::TokioIo;
+use std::io;
+use std::pin::Pin;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tonic::ConnectError;
+use tonic::transport::{Channel, Endpoint, Uri};
+use tower::util::ServiceFn;
+
+/// How long may be dialled until a call is told that there is no connection.
+const DIAL: Duration = Duration::from_secs(5);
+
+/// A connection, whatever it is made of.
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Send {}
+impl<S: AsyncRead + AsyncWrite + Send> Stream for S {}
+
+/// A connection of any kind.
+pub(crate) type Wire = Pin<Box<dyn Stream>>;
+
+/// A failure is one to connect, which a call tells as `Unavailable`.
+type Dialled = BoxFuture<'static, Result<TokioIo<Wire>, ConnectError>>;
+type Connector = ServiceFn<Box<dyn FnMut(Uri) -> Dialled + Send>>;
+
+/// A channel that dials so with its first call, and again after a connection broke.
+pub(crate) fn lazily<S, F>(dial: impl Fn() -> F + Send + 'static) -> Channel
+where
+    S: Stream + 'static,
+    F: Future<Output = io::Result<S>> + Send + 'static,
+{
+    let connector: Connector = tower::service_fn(Box::new(move |_| {
+        let dialled = tokio::time::timeout(DIAL, dial());
+        async move {
+            let stream = dialled.await.map_err(io::Error::from).flatten();
+            let stream = stream.map(|stream| TokioIo::new(Box::pin(stream) as Wire));
+            stream.map_err(failed)
+        }
+        .boxed()
+    }));
+    Channel::new(connector, Endpoint::from_static("http://localhost"))
+}
+
+fn failed(error: io::Error) -> ConnectError {
+    ConnectError(Box::new(error))
+}
+
+/// A channel of this one connection. Nothing is dialled again: what is called later is refused with what `gone` says.
+///
+/// # Errors
+/// The other side does not speak HTTP/2.
+pub(crate) async fn over(
+    endpoint: Endpoint,
+    stream: Wire,
+    gone: fn() -> io::Error,
+) -> Result<Channel, tonic::transport::Error> {
+    let mut stream = Some(TokioIo::new(stream));
+    let connector: Connector = tower::service_fn(Box::new(move |_| {
+        let taken = stream.take().ok_or_else(|| failed(gone()));
+        std::future::ready(taken).boxed()
+    }));
+    Channel::connect(connector, endpoint).await
+}
