@@ -480,10 +480,8 @@ fn status_patch(have: Option<&NodeStatus>, new: &NodeStatus) -> Value {
         _ => Map::new(),
     };
     let old = have.map(tree).unwrap_or_default();
-    let mut changed: Map<String, Value> = tree(new)
-        .into_iter()
-        .filter(|(field, value)| field == "conditions" || old.get(field) != Some(value))
-        .collect();
+    let mut changed = tree(new);
+    changed.retain(|field, value| field == "conditions" || old.get(field) != Some(value));
     // Merged by type otherwise, and an address that is gone would stay.
     if let Some(Value::Array(addresses)) = changed.get_mut("addresses") {
         addresses.push(json!({ "$patch": "replace" }));

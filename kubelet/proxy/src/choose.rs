@@ -1,5 +1,6 @@
 //! Which endpoints traffic of a port goes to from this node (contract controlplane.md §13, upstream's topology rules). Pure.
 
+use client::ordered::CollectOrdered;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -106,7 +107,7 @@ pub fn choose_at<'a>(
 fn local_ready(by_address: &BTreeMap<SocketAddr, At<'_>>, v4: bool) -> usize {
     let ready = by_address.iter().filter(|(_, at)| at.local && at.ready);
     let of_family = ready.map(|(address, _)| address.ip()).filter(|ip| ip.is_ipv4() == v4);
-    of_family.collect::<BTreeSet<IpAddr>>().len()
+    of_family.collect_ordered::<BTreeSet<IpAddr>>().len()
 }
 
 /// Shortens a list; returns by how much.

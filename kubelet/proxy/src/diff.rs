@@ -1,6 +1,7 @@
 //! From one state of the Services to the next: which elements and chains come and go. Pure; remembers who asked for what, so
 //! that a change costs what it changes.
 
+use client::ordered::CollectOrdered;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -248,8 +249,8 @@ impl Book {
             needed.insert(*class);
             needed.extend(class.needs().iter().map(|route| class.with(*route)));
         }
-        let unused: BTreeSet<Class> = self.chains.difference(&needed).copied().collect();
-        delta.classes_come = needed.difference(&self.chains).copied().collect();
+        let unused: BTreeSet<Class> = self.chains.difference(&needed).copied().collect_ordered();
+        delta.classes_come = needed.difference(&self.chains).copied().collect_ordered();
         self.chains.extend(needed);
         if unused.len() > UNUSED_CHAINS_MAX {
             self.chains.retain(|class| !unused.contains(class));

@@ -7,6 +7,7 @@
 
 use super::{CgroupError, Hierarchy};
 use crate::host::FileWork;
+use client::ordered::CollectOrdered;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
@@ -86,7 +87,7 @@ impl Gatherer {
         loop {
             let look = gatherer.clone();
             let failed = match work.run("", move || look.gather()).await {
-                Ok(failed) => failed.iter().map(chain).collect(),
+                Ok(failed) => failed.iter().map(chain).collect_ordered(),
                 Err(error) => BTreeSet::from([chain(&error)]),
             };
             for error in failed.difference(&told) {

@@ -2,6 +2,7 @@
 
 use super::{CgroupError, Usage, Values, v1, v2};
 use client::ordered::Arrange;
+use client::ordered::CollectOrdered;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
@@ -87,7 +88,7 @@ impl Hierarchy {
         match self {
             Self::V1(trees) => {
                 let roots = names.filter_map(|name| trees.in_tree(name.strip_prefix("name=").unwrap_or(name), path));
-                put_in(roots.collect::<BTreeSet<PathBuf>>(), pid)
+                put_in(roots.collect_ordered::<BTreeSet<PathBuf>>(), pid)
             }
             Self::V2(tree) => put_in([tree.at(path)], pid),
         }

@@ -5,6 +5,7 @@ use super::rank::PodUse;
 use crate::host::usage::TreeUsage;
 use crate::id::PodUid;
 use client::ordered::Arrange;
+use client::ordered::CollectOrdered;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -80,7 +81,7 @@ impl Earlier {
     /// Takes the counts of one pass, each with the time it had, and adds to each what is known from before; forgets all other pods.
     /// Where no count at all came to its end, the disk stands still: that is nobody's doing.
     pub(super) fn complete_all(&mut self, counts: Vec<(PodUid, PodUse, Time)>) -> Vec<PodUse> {
-        let uids: BTreeSet<&PodUid> = counts.iter().map(|(uid, ..)| uid).collect();
+        let uids: BTreeSet<&PodUid> = counts.iter().map(|(uid, ..)| uid).collect_ordered();
         self.known.retain(|uid, _| uids.contains(uid));
         self.passes = self.passes.saturating_add(1);
         let some_ended = counts.iter().any(|(_, used, _)| !used.files().incomplete);

@@ -14,10 +14,12 @@ pub type ResourceList = BTreeMap<String, Quantity>;
 
 /// Parses an API resource list.
 pub fn parse_list(list: Option<&BTreeMap<String, ApiQuantity>>) -> ResourceList {
-    list.into_iter()
-        .flatten()
-        .map(|(name, q)| (name.clone(), Quantity::of(q)))
-        .collect()
+    // One by one: what is in order already needs no sort, which is four kilobytes for each type.
+    let mut read = ResourceList::new();
+    for (name, quantity) in list.into_iter().flatten() {
+        read.insert(name.clone(), Quantity::of(quantity));
+    }
+    read
 }
 
 /// Adds `more` to `total`, name by name.

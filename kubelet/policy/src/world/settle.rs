@@ -2,6 +2,7 @@
 //!
 //! A pod whose rules there is no room for (see [`super::shares`]) has a chain without rules, which lets nothing through.
 
+use client::ordered::CollectOrdered;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::BuildHasher;
 use std::net::IpAddr;
@@ -59,7 +60,7 @@ impl<'p> Going<'p> {
                 PortChoice::Named(name) => Some((port.protocol, name.as_str())),
                 PortChoice::Range(..) => None,
             };
-            ports.filter_map(name).collect()
+            ports.filter_map(name).collect_ordered()
         });
         let is_asked = |port: &&NamedPort| names.contains(&(port.protocol, port.name.as_str()));
         ports.iter().filter(is_asked).cloned().collect()
@@ -153,7 +154,10 @@ impl World {
             return None;
         }
         let rules = self.chains.rules();
-        let mut wanted: BTreeMap<&str, usize> = rules.iter().map(|(name, count)| (name.as_str(), *count)).collect();
+        let mut wanted: BTreeMap<&str, usize> = rules
+            .iter()
+            .map(|(name, count)| (name.as_str(), *count))
+            .collect_ordered();
         // Pods that are alike have one chain: a namespace that counted it for each would be left room it has no use for.
         let mut counted = BTreeSet::new();
         for (id, cut) in &self.cut {
@@ -197,7 +201,7 @@ impl World {
                 .filter(|direction| !cut[*direction as usize].is_empty());
             directions.map(|direction| (id.clone(), direction))
         });
-        let cut: BTreeSet<_> = cut.collect();
+        let cut: BTreeSet<_> = cut.collect_ordered();
         self.untold_cut.extend(cut.difference(&self.told_cut).cloned());
         self.told_cut = cut;
     }
@@ -341,7 +345,7 @@ impl World {
 
     /// The same for pods whose rules are, whichever policies they are of.
     fn likeness_of(&self, rules: &[&Rule], alike: &Alike) -> u64 {
-        let each: BTreeSet<u64> = rules.iter().map(|rule| self.likeness.hash_one(rule)).collect();
+        let each: BTreeSet<u64> = rules.iter().map(|rule| self.likeness.hash_one(rule)).collect_ordered();
         self.likeness.hash_one((alike.direction, alike.v4, each, &alike.ports))
     }
 }

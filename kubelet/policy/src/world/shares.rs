@@ -1,6 +1,7 @@
 //! How what a node has for policies is shared out among their namespaces where it does not do for all: each has an equal part of
 //! it, and what one does not need is the others'. So it is who wants most that gets less than he wants. Pure.
 
+use client::ordered::CollectOrdered;
 use std::collections::{BTreeMap, BTreeSet};
 
 use client::Key;
@@ -126,7 +127,7 @@ pub(super) fn parts<'n>(room: usize, wanted: &BTreeMap<&'n str, usize>) -> BTree
         others -= 1;
         (name, part)
     };
-    order.into_iter().map(part).collect()
+    order.into_iter().map(part).collect_ordered()
 }
 
 /// A set that is to be filled.

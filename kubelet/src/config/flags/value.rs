@@ -1,6 +1,7 @@
 //! What the text of a flag means. Pure.
 
 use super::table::Kind::{self, Bool, Gates, Headers, Int, List, Memory, Modules, Pairs, Taints, Text, Thresholds};
+use client::ordered::CollectOrdered;
 use serde_json::{Map, Value, json};
 
 fn truth(text: &str) -> Result<Value, String> {
@@ -12,13 +13,13 @@ fn truth(text: &str) -> Result<Value, String> {
 }
 
 /// `key=value,...`, each value read by itself.
-fn each_pair(text: &str, read: impl Fn(&str, &str) -> Result<Value, String>) -> Result<Map<String, Value>, String> {
+fn each_pair(text: &str, read: fn(&str, &str) -> Result<Value, String>) -> Result<Map<String, Value>, String> {
     words(text)
         .map(|word| match word.split_once('=') {
             Some((key, value)) => Ok((key.trim().to_owned(), read(key, value.trim())?)),
             None => Err(format!("{word:?} is not of the form key=value")),
         })
-        .collect()
+        .collect_ordered()
 }
 
 /// `memory.available<100Mi,...`
@@ -28,7 +29,7 @@ fn thresholds(text: &str) -> Result<Value, String> {
             Some((signal, amount)) => Ok((signal.trim().to_owned(), Value::from(amount.trim()))),
             None => Err(format!("{word:?} is not of the form signal<amount")),
         })
-        .collect::<Result<Map<_, _>, _>>()
+        .collect_ordered::<Result<Map<_, _>, _>>()
         .map(Value::Object)
 }
 
