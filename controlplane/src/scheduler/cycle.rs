@@ -205,9 +205,10 @@ impl Search {
         };
         if error.unknown.is_some() || error.nodes == 0 {
             return Err(Box::new(Unplaced {
+                // Without any node there is none to wait for.
+                renounce: error.nodes == 0,
                 error,
                 candidates: Vec::new(),
-                renounce: false,
             }));
         }
         let defaults = pod_topology_spread::default_keys(profile);
