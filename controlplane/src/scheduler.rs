@@ -39,7 +39,7 @@ use bind::{Binder, Bound};
 use cluster::{Cluster, NodeChange};
 use config::SchedulerConfig;
 use cycle::Search;
-use event::{Event, label};
+use event::{Event, Hints, label};
 use extender::call::Caller;
 use pod::PodInfo;
 use profile::Profile;
@@ -77,7 +77,11 @@ pub struct SchedulerContext {
 /// Schedules until shutdown.
 pub async fn run(context: SchedulerContext) {
     let informers = context.informers;
-    informers.synced().await;
+    tokio::select! {
+        biased;
+        () = context.shutdown.cancelled() => return,
+        () = informers.synced() => {}
+    }
     let profiles = context.config.profiles;
     let recorder = |name: &str| Recorder::spawn(context.client.clone(), context.clock.clone(), name, &context.host);
     let recorders = profiles
@@ -125,7 +129,7 @@ pub async fn run(context: SchedulerContext) {
             continue;
         }
         scheduler.tell_sizes();
-        let due = scheduler.queue.next_due();
+        let due = scheduler.due();
         tokio::select! {
             biased;
             () = context.shutdown.cancelled() => return,
@@ -174,20 +178,31 @@ fn profile_of<'p>(profiles: &'p [Profile], name: &str) -> Option<&'p Profile> {
     profiles.iter().find(|profile| profile.name == name)
 }
 
+/// Who may be helped by an event: what is known after it.
+type Known<'k> = (&'k Cluster, &'k [Profile]);
+
 /// Pods that the event may help get another cycle.
-fn wake(queue: &mut PodQueue, profiles: &[Profile], event: &Event<'_>) {
-    wake_by(queue, profiles, (label::of(event), event));
+fn wake(queue: &mut PodQueue, known: Known<'_>, event: &Event<'_>) {
+    wake_by(queue, known, (label::of(event), event));
 }
 
 /// As [`wake`], of an event that has a name of its own.
-fn wake_by(queue: &mut PodQueue, profiles: &[Profile], (name, event): (&'static str, &Event<'_>)) {
+fn wake_by(queue: &mut PodQueue, (cluster, profiles): Known<'_>, (name, event): (&'static str, &Event<'_>)) {
+    let hints = Hints::new(cluster, event);
     queue.wake(Instant::now(), (name, event.concerns()), |pod, refused| {
         let profile = profile_of(profiles, pod.scheduler());
-        profile.is_some_and(|profile| event::may_help(profile, pod, refused, event))
+        profile.is_some_and(|profile| hints.may_help(profile, pod, refused))
     });
 }
 
 impl Scheduler {
+    /// When there is something to do of which nobody tells. While no cycle may begin that is never: whatever lands is told of, and what is
+    /// overdue by then would be so at once, again and again.
+    fn due(&self) -> Option<Instant> {
+        let may_begin = self.flights.len() < IN_FLIGHT;
+        may_begin.then(|| self.queue.next_due()).flatten()
+    }
+
     fn tell_entries(&mut self) {
         for (queue, event, pods) in self.queue.entered() {
             self.metrics.scheduling.entered(queue, event, pods);
@@ -217,7 +232,7 @@ impl Scheduler {
     fn namespace_changed(&mut self, change: Change<Namespace>) {
         let labels = change.new.map(|namespace| namespace.labels().clone());
         if self.cluster.set_namespace(&change.key.name, labels) {
-            wake(&mut self.queue, &self.profiles, &Event::Namespace);
+            wake(&mut self.queue, (&self.cluster, &self.profiles), &Event::Namespace);
         }
     }
 
@@ -240,7 +255,7 @@ impl Scheduler {
             after: self.cluster.node(name).filter(|node| node.present),
         };
         let what = label::node(change.old.as_deref(), change.new.as_deref());
-        wake_by(&mut self.queue, &self.profiles, (what, &event));
+        wake_by(&mut self.queue, (&self.cluster, &self.profiles), (what, &event));
     }
 
     /// Counts the pod on the node from now on.
@@ -261,7 +276,7 @@ impl Scheduler {
             after: Some(&pod),
             node: self.cluster.node(node),
         };
-        wake(&mut self.queue, &self.profiles, &event);
+        wake(&mut self.queue, (&self.cluster, &self.profiles), &event);
     }
 
     fn free(&mut self, uid: &str) {
@@ -271,7 +286,7 @@ impl Scheduler {
                 after: None,
                 node: self.cluster.node(&node),
             };
-            wake(&mut self.queue, &self.profiles, &event);
+            wake(&mut self.queue, (&self.cluster, &self.profiles), &event);
         }
     }
 
@@ -279,7 +294,11 @@ impl Scheduler {
     fn renounce(&mut self, uid: &str) {
         let node = self.cluster.nominated.remove(uid);
         if let Some(node) = node.and_then(|node| self.cluster.node(&node)) {
-            wake(&mut self.queue, &self.profiles, &Event::Renounced(node));
+            wake(
+                &mut self.queue,
+                (&self.cluster, &self.profiles),
+                &Event::Renounced(node),
+            );
         }
     }
 
@@ -353,7 +372,11 @@ impl Scheduler {
         if let Some(other) = nominated.filter(|nominated| nominated != node)
             && let Some(other) = self.cluster.node(&other)
         {
-            wake(&mut self.queue, &self.profiles, &Event::Renounced(other));
+            wake(
+                &mut self.queue,
+                (&self.cluster, &self.profiles),
+                &Event::Renounced(other),
+            );
         }
     }
 }

@@ -5,6 +5,7 @@
 
 mod accounts;
 mod endpoints;
+mod patience;
 
 use super::{DRAIN_DEADLINE, DaemonError, Host, scheduler_config};
 use crate::apiserver::authn::legacy::LegacyClaims;
@@ -26,6 +27,7 @@ use crate::scheduler::{self, SchedulerContext};
 use accounts::Accounts;
 use client::connect;
 use endpoints::Endpoints;
+use patience::patient;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -159,12 +161,15 @@ fn serving(config: &Config, host: &Host) -> Result<Identity, DaemonError> {
 }
 
 impl Starting<'_> {
-    fn options(&self, part: &str) -> connect::Options {
-        connect::Options::new(format!("{part}/{}", crate::apiserver::unstored::git_version()))
+    /// A client of the part, by that configuration.
+    fn client(&self, kube: kube::Config, part: &str) -> Result<kube::Client, DaemonError> {
+        let options = connect::Options::new(format!("{part}/{}", crate::apiserver::unstored::git_version()));
+        let client = connect::from_config(kube, &options).map_err(DaemonError::Connect)?;
+        Ok(patient(client))
     }
 
     async fn scheduler(&mut self, config: SchedulerConfig) -> Result<(), DaemonError> {
-        let client = connect::from_config(self.kube.clone(), &self.options(SCHEDULER)).map_err(DaemonError::Connect)?;
+        let client = self.client(self.kube.clone(), SCHEDULER)?;
         let election = self.alone.election.resolve(&config.election, SCHEDULER);
         let election = election.map_err(DaemonError::Election)?;
         let (metrics, fence) = (Arc::new(Metrics::default()), Fence::default());
@@ -190,8 +195,7 @@ impl Starting<'_> {
     }
 
     async fn controllers(&mut self) -> Result<(), DaemonError> {
-        let client =
-            connect::from_config(self.kube.clone(), &self.options(CONTROLLERS)).map_err(DaemonError::Connect)?;
+        let client = self.client(self.kube.clone(), CONTROLLERS)?;
         let election = self.alone.election.resolve(&ElectionWords::default(), CONTROLLERS);
         let election = election.map_err(DaemonError::Election)?;
         let (metrics, fence) = (Arc::new(Metrics::default()), Fence::default());
@@ -249,7 +253,7 @@ impl Starting<'_> {
         }
         let mut nobody = self.kube.clone();
         nobody.auth_info = kube::config::AuthInfo::default();
-        let nobody = connect::from_config(nobody, &self.options(CONTROLLERS)).map_err(DaemonError::Connect)?;
+        let nobody = self.client(nobody, CONTROLLERS)?;
         let accounts = Accounts::new(client.clone(), nobody);
         let fence = fence.clone();
         let program = client.clone();

@@ -165,11 +165,12 @@ impl Scheduler {
             .collect();
         if totals.is_empty() {
             error.by_extenders = judged.refused;
-            return Err(Failed::Unplaced(Box::new(Unplaced {
-                error,
-                candidates: Vec::new(),
-                renounce: false,
-            })));
+            // Nodes that plugins refused may take it once others have left them.
+            let look = |search: &mut Search, cluster: &mut Cluster, request: Request<'_>| {
+                Err::<(), _>(Box::new(search.preempt_instead(cluster, request, error)))
+            };
+            let unplaced = self.search(pod, look).err();
+            return Err(unplaced.map_or_else(|| Failed::Error(String::new()), Failed::Unplaced));
         }
         let chosen = self.search.pick(&totals);
         Ok(judged.nodes[chosen].0.clone())

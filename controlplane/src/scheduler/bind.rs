@@ -233,12 +233,12 @@ impl Binder {
         }
     }
 
-    /// Whether the refusal means that the pod is not there any more. A conflict says so only if another pod has its name by now:
-    /// of the pod itself it means that somebody else wrote at the same time.
+    /// Whether the refusal means that the pod is not there any more. A conflict, and the refusal of a patch with another UID (422), say so
+    /// only if another pod has its name by now: of the pod itself it means that somebody else wrote at the same time.
     async fn is_gone(&self, pod: &PodInfo, refusal: &Refusal) -> bool {
         match refusal.code {
             404 => true,
-            409 => match self.send(Request::get(PODS.path(&pod.key)).body(Vec::new())).await {
+            409 | 422 => match self.send(Request::get(PODS.path(&pod.key)).body(Vec::new())).await {
                 Ok(now) => {
                     let now: Value = serde_json::from_str(&now).unwrap_or_default();
                     now["metadata"]["uid"].as_str().is_some_and(|uid| uid != pod.uid)
@@ -437,6 +437,12 @@ mod tests {
         assert_eq!(stays(evict(server(404, "")).await), (true, 0));
         assert_eq!(stays(evict(server(409, "")).await), (true, 0));
         assert_eq!(stays(evict(server(409, "another")).await), (true, 0));
+        assert_eq!(stays(evict(server(422, "another")).await), (true, 0));
+        assert_eq!(
+            stays(evict(server(422, "victim")).await),
+            (true, 1),
+            "it is invalid otherwise"
+        );
         assert_eq!(
             stays(evict(server(409, "victim")).await),
             (true, 1),

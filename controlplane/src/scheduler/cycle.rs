@@ -190,6 +190,14 @@ impl Search {
         })
     }
 
+    /// What evicting could do for a pod of whose [`Candidates`] extenders left none; `error` says why.
+    pub fn preempt_instead(&mut self, cluster: &Cluster, request: Request<'_>, error: FitError) -> Unplaced {
+        match State::begin(cluster, request.profile, request.pod, request.owned) {
+            Ok(mut state) => self.preempt(&mut state, error, request),
+            Err(_) => no_way(error, request.profile),
+        }
+    }
+
     fn search<T>(
         &mut self,
         cluster: &mut Cluster,
@@ -205,9 +213,10 @@ impl Search {
         };
         if error.unknown.is_some() || error.nodes == 0 {
             return Err(Box::new(Unplaced {
+                // Without any node there is none to wait for.
+                renounce: error.nodes == 0,
                 error,
                 candidates: Vec::new(),
-                renounce: false,
             }));
         }
         let defaults = pod_topology_spread::default_keys(profile);

@@ -68,4 +68,4 @@ pub struct Extender {
 }
 
 #[cfg(test)]
-mod tests;
+pub(in crate::scheduler) mod tests;

@@ -440,10 +440,10 @@ fn filter_locally(
     }
 }
 
-/// Whether every plugin that asks for the node alone lets the pod run there as it is now.
-pub fn fits_locally(profile: &Profile, pod: &PodInfo, node: &NodeInfo) -> bool {
+/// Whether every plugin that asks for the node alone lets the pod run there as it is now, with that room taken.
+pub fn fits_locally(profile: &Profile, pod: &PodInfo, node: &NodeInfo, room: &Room) -> bool {
     let mut filters = profile.filters.iter();
-    filters.all(|plugin| filter_locally(*plugin, profile, pod, node, &node.room).is_ok())
+    filters.all(|plugin| filter_locally(*plugin, profile, pod, node, room).is_ok())
 }
 
 /// Whether one of the plugins that refused the pod judges by one node alone.

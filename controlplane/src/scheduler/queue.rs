@@ -1,7 +1,8 @@
 //! Pods that wait for a cycle: active, backing off, unschedulable, gated. Pure: time is passed in.
 //!
 //! Source: control-plane contract §11. Active pods leave by priority, then by waiting time. A pod that failed backs off for
-//! 1 s·2ⁿ (at most 10 s) once something changed for it, and without any change after five minutes.
+//! 1 s·2ⁿ (at most 10 s) once something changed for it, and without any change after five minutes; errors in a row are counted apart from
+//! refusals.
 
 use super::event::label;
 use super::plugin::PluginSet;
@@ -14,6 +15,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 const UNSCHEDULABLE_FOR: Duration = Duration::from_secs(300);
+/// Back-offs that end in the same one of these count as equally long where pods are taken early: the priority decides then.
+const WINDOW: Duration = Duration::from_secs(1);
 
 /// Why a cycle did not place its pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,14 +45,17 @@ impl Default for BackoffTimes {
     }
 }
 
+/// Whose turn it is among those that may be taken early: the window in which the back-off ends, then as among active ones.
+type Turn = (u64, ActiveOrder);
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Active(ActiveOrder),
-    /// Until then; `early` if an idle scheduler may take it before.
+    /// Until then; with its turn, if an idle scheduler may take it before.
     Backoff {
         until: Instant,
         order: u64,
-        early: bool,
+        early: Option<Turn>,
     },
     Unschedulable {
         since: Instant,
@@ -65,7 +71,11 @@ enum Place {
 struct Entry {
     info: Arc<PodInfo>,
     place: Place,
+    /// Cycles that did not place it.
     failures: u32,
+    /// Those in which nodes were refused, and errors since the last such: the back-off goes by the one or the other.
+    refusals: u32,
+    errors: u32,
     /// When it came, or was no longer held back by gates.
     since: Option<Instant>,
     /// Who refused it in its last cycle.
@@ -80,6 +90,10 @@ pub struct PodQueue {
     entries: BTreeMap<String, Entry>,
     active: BTreeMap<ActiveOrder, String>,
     backoff: BTreeMap<(Instant, u64), String>,
+    /// Those of them that may be taken early: there may be many that may not.
+    early: BTreeMap<Turn, String>,
+    /// Windows are counted from here.
+    began: Option<Instant>,
     /// By the time they became so.
     unschedulable: BTreeSet<(Instant, String)>,
     in_flight: BTreeSet<String>,
@@ -142,8 +156,11 @@ impl PodQueue {
             Some(Place::Active(order)) => {
                 self.active.remove(&order);
             }
-            Some(Place::Backoff { until, order, .. }) => {
+            Some(Place::Backoff { until, order, early }) => {
                 self.backoff.remove(&(until, order));
+                if let Some(turn) = early {
+                    self.early.remove(&turn);
+                }
             }
             Some(Place::Unschedulable { since }) => {
                 self.unschedulable.remove(&(since, uid.to_owned()));
@@ -163,8 +180,11 @@ impl PodQueue {
             Place::Active(order) => {
                 self.active.insert(order, uid.to_owned());
             }
-            Place::Backoff { until, order, .. } => {
+            Place::Backoff { until, order, early } => {
                 self.backoff.insert((until, order), uid.to_owned());
+                if let Some(turn) = early {
+                    self.early.insert(turn, uid.to_owned());
+                }
             }
             Place::Unschedulable { since } => {
                 self.unschedulable.insert((since, uid.to_owned()));
@@ -197,6 +217,10 @@ impl PodQueue {
             None => self.activate(uid, event),
             Some(until) => {
                 let order = self.next_number();
+                let began = *self.began.get_or_insert(now);
+                let window = until.saturating_duration_since(began).as_secs() / WINDOW.as_secs();
+                let turn = |entry: &Entry| (window, priority_sort::order(&entry.info, order));
+                let early = self.entries.get(uid).filter(|_| early).map(turn);
                 self.enter(uid, Place::Backoff { until, order, early });
                 self.count("backoff", event);
             }
@@ -219,6 +243,8 @@ impl PodQueue {
                     info,
                     place: Place::Gated,
                     failures: 0,
+                    refusals: 0,
+                    errors: 0,
                     since: (!gated).then_some(now),
                     refused: PluginSet::default(),
                     until: None,
@@ -274,19 +300,13 @@ impl PodQueue {
     }
 
     /// The next pod for a cycle. An idle scheduler takes pods out of their back-off early (upstream's SchedulerPopFromBackoffQ),
-    /// except after errors.
+    /// except after errors: the one whose back-off ends first, by whole seconds, and of those the most important.
     pub fn pop(&mut self, now: Instant) -> Option<Arc<PodInfo>> {
         self.advance(now);
         let uid = match self.active.first_key_value() {
             Some((_, uid)) => uid.clone(),
             None => {
-                let early = |uid: &&String| {
-                    matches!(
-                        self.entries.get(*uid).map(|e| e.place),
-                        Some(Place::Backoff { early: true, .. })
-                    )
-                };
-                let uid = self.backoff.values().find(early)?.clone();
+                let uid = self.early.first_key_value()?.1.clone();
                 self.count("active", label::TAKEN_EARLY);
                 uid
             }
@@ -325,8 +345,16 @@ impl PodQueue {
         self.leave(uid);
         let Some(entry) = self.entries.get_mut(uid) else { return };
         entry.place = Place::InFlight { moved };
-        let delay = times.first.saturating_mul(1 << entry.failures.min(20)).min(times.cap);
         entry.failures = entry.failures.saturating_add(1);
+        let before = match setback {
+            ScheduleFailure::Unschedulable(_) => {
+                entry.errors = 0;
+                &mut entry.refusals
+            }
+            ScheduleFailure::Error => &mut entry.errors,
+        };
+        let delay = times.first.saturating_mul(1 << (*before).min(20)).min(times.cap);
+        *before = before.saturating_add(1);
         entry.until = Some(now + delay);
         if let ScheduleFailure::Unschedulable(refused) = setback {
             entry.refused = refused;

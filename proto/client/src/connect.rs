@@ -1,7 +1,8 @@
 //! Clients over HTTP/2: kubeconfig or in-cluster configuration in, `kube::Client` out.
 //!
-//! One connection carries all requests and watches (HTTP/1.1 only where the server offers nothing else). Pings notice a dead
-//! server within 45 seconds, as upstream's client does. Never retries a request: callers know what may be repeated.
+//! One connection carries all requests and watches, and another one where they are nearly as many as servers take on one (HTTP/1.1 only
+//! where the server offers nothing else). Pings notice a dead server within 45 seconds, as upstream's client does. Never retries a request:
+//! callers know what may be repeated.
 
 use crate::early;
 use crate::identity::{Closing, Identity};
@@ -9,6 +10,7 @@ use crate::kubeconfig;
 use crate::observe::Observed;
 pub use crate::observe::{Observer, Request};
 use crate::outbound;
+use crate::spread::Spread;
 use http::HeaderValue;
 use http::header::USER_AGENT;
 use hyper::body::Incoming;
@@ -239,7 +241,7 @@ fn transport(
     config: &kube::Config,
     server_name: Option<ServerName<'static>>,
     options: &Options,
-) -> Result<Transport, kube::Error> {
+) -> Result<Spread<Transport>, kube::Error> {
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
@@ -259,14 +261,18 @@ fn transport(
         .map_response(move |stream: Stream| identity.connection(stream))
         .map_err(early::explain)
         .service(connector);
-    let client = hyper_util::client::legacy::Builder::new(TokioExecutor::new())
-        .timer(TokioTimer::new())
-        .pool_timer(TokioTimer::new())
-        .http2_keep_alive_interval(options.ping_after)
-        .http2_keep_alive_timeout(options.ping_timeout)
-        .http2_adaptive_window(true)
-        .build(BoxCloneSyncService::new(connector));
-    Ok(client)
+    let connector = BoxCloneSyncService::new(connector);
+    let (ping_after, ping_timeout) = (options.ping_after, options.ping_timeout);
+    // Each has connections of its own.
+    Ok(Spread::new(move || {
+        hyper_util::client::legacy::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .pool_timer(TokioTimer::new())
+            .http2_keep_alive_interval(ping_after)
+            .http2_keep_alive_timeout(ping_timeout)
+            .http2_adaptive_window(true)
+            .build(connector.clone())
+    }))
 }
 
 /// The TLS configuration; with an identity of its own, sessions are not resumed, since that would bring back an older one.

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 /// Absent owners remembered.
 const ABSENT: usize = 500;
-const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 
 /// What a reference says, and where from: a UID alone would let a wrong reference speak against an object that is there.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -14,7 +14,8 @@ use tokio::time::timeout;
 const DEADLINE: Duration = Duration::from_secs(30);
 /// Objects deleted or counted at a time: of each no more than its metadata is read.
 const PAGE: usize = 500;
-const METADATA: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+/// Not every aggregated server knows the form: whole objects do as well.
+const METADATA: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 /// How long what holds an object by a finalizer is given, as upstream.
 const FINALIZER_SECONDS: u64 = 15;
 

@@ -1,4 +1,5 @@
-//! How many objects of a resource a namespace has, asked of the server: a list of one, which says how many remain. Holds no object.
+//! How many objects of a resource a namespace has, asked of the server: a list of one, which says how many remain, or where it does not (no
+//! server has to) all of them page by page. Holds no object.
 
 use crate::quota::{Evaluator, Measured};
 use client::Key;
@@ -14,7 +15,7 @@ use tokio::time::timeout;
 
 /// Deadline of one question.
 const DEADLINE: Duration = Duration::from_secs(30);
-/// ResourceClaims of a page.
+/// Objects of a page, where they are read.
 const PAGE: usize = 500;
 /// Only what every object has.
 const ACCEPT: &str = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json";
@@ -74,31 +75,44 @@ async fn ask(client: &kube::Client, namespace: &str, name: &str) -> Result<i64, 
         _ => return Ok(0),
     };
     for root in roots(client, &group).await? {
-        let path = format!("{root}/namespaces/{namespace}/{plural}?limit=1");
-        if let Some(list) = get(client, &path, ACCEPT).await? {
-            return Ok(number(&list));
+        let path = format!("{root}/namespaces/{namespace}/{plural}");
+        if let Some(list) = get(client, &format!("{path}?limit=1"), ACCEPT).await? {
+            return match number(&list) {
+                Some(number) => Ok(number),
+                None => counted(client, &path).await,
+            };
         }
     }
     Ok(0)
+}
+
+/// Counts what is listed at a path. What is gone meanwhile counts as nothing.
+async fn counted(client: &kube::Client, path: &str) -> Result<i64, String> {
+    let (mut total, mut next) = (0i64, String::new());
+    loop {
+        let Some(page) = get(client, &format!("{path}?limit={PAGE}{next}"), ACCEPT).await? else {
+            return Ok(total);
+        };
+        total = total.saturating_add(items(&page));
+        match rest(&page) {
+            Some(more) => next = format!("&continue={more}"),
+            None => return Ok(total),
+        }
+    }
 }
 
 /// What the ResourceClaims of a namespace use under the name: those are read, page by page.
 async fn devices(client: &kube::Client, namespace: &str, name: &str) -> Result<i64, String> {
     let (mut total, mut next) = (0i64, String::new());
     loop {
-        let rest = if next.is_empty() {
-            String::new()
-        } else {
-            format!("&continue={next}")
-        };
-        let path = format!("/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims?limit={PAGE}{rest}");
+        let path = format!("/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims?limit={PAGE}{next}");
         let Some(page) = get(client, &path, "application/json").await? else {
             return Ok(total);
         };
         total = total.saturating_add(used_under(&page, name));
-        match page["metadata"]["continue"].as_str() {
-            Some(more) if !more.is_empty() => more.clone_into(&mut next),
-            _ => return Ok(total),
+        match rest(&page) {
+            Some(more) => next = format!("&continue={more}"),
+            None => return Ok(total),
         }
     }
 }
@@ -116,11 +130,23 @@ fn used_under(page: &Value, name: &str) -> i64 {
     used.fold(0, i64::saturating_add)
 }
 
-/// How many objects the first page of a list says there are.
-fn number(list: &Value) -> i64 {
-    let here = list["items"].as_array().map_or(0, Vec::len);
-    let rest = list["metadata"]["remainingItemCount"].as_i64().unwrap_or(0);
-    rest.saturating_add(i64::try_from(here).unwrap_or(i64::MAX))
+/// How many objects the first page of a list says there are; nothing where it does not say.
+fn number(list: &Value) -> Option<i64> {
+    let remain = match rest(list) {
+        None => 0,
+        Some(_) => list["metadata"]["remainingItemCount"].as_i64()?,
+    };
+    Some(remain.saturating_add(items(list)))
+}
+
+/// Where a list goes on; nothing at its end.
+fn rest(list: &Value) -> Option<&str> {
+    list["metadata"]["continue"].as_str().filter(|more| !more.is_empty())
+}
+
+fn items(list: &Value) -> i64 {
+    let items = list["items"].as_array().map_or(0, Vec::len);
+    i64::try_from(items).unwrap_or(i64::MAX)
 }
 
 /// Where the versions of a group are served, the preferred one first.
@@ -173,11 +199,32 @@ mod tests {
 
     #[test]
     fn a_list_says_how_many_there_are() {
-        assert_eq!(number(&json!({"metadata": {}, "items": []})), 0);
-        assert_eq!(number(&json!({"metadata": {}, "items": [{}]})), 1);
-        assert_eq!(
-            number(&json!({"metadata": {"remainingItemCount": 41}, "items": [{}]})),
-            42
-        );
+        assert_eq!(number(&json!({"metadata": {}, "items": []})), Some(0));
+        assert_eq!(number(&json!({"metadata": {}, "items": [{}]})), Some(1));
+        let more = json!({"metadata": {"continue": "c", "remainingItemCount": 41}, "items": [{}]});
+        assert_eq!(number(&more), Some(42));
+        let silent = json!({"metadata": {"continue": "c"}, "items": [{}]});
+        assert_eq!(number(&silent), None);
+    }
+
+    /// A server need not say how many remain.
+    #[tokio::test]
+    async fn what_is_not_said_is_counted() {
+        let service = tower::service_fn(|request: Request<kube::client::Body>| async move {
+            let query = request.uri().query().unwrap_or_default().to_owned();
+            let page =
+                |count: usize, more: &str| json!({"metadata": {"continue": more}, "items": vec![json!({}); count]});
+            let list = match (request.uri().path(), query.as_str()) {
+                ("/apis/example.com", _) => json!({"preferredVersion": {"groupVersion": "example.com/v1"}}),
+                (_, "limit=1") => page(1, "c0"),
+                (_, "limit=500") => page(500, "c1"),
+                (_, "limit=500&continue=c1") => page(7, ""),
+                other => panic!("{other:?}"),
+            };
+            let body = kube::client::Body::from(list.to_string().into_bytes());
+            Ok::<_, std::convert::Infallible>(http::Response::new(body))
+        });
+        let client = kube::Client::new(service, "default");
+        assert_eq!(ask(&client, "ns", "count/widgets.example.com").await, Ok(507));
     }
 }

@@ -1,9 +1,10 @@
 use super::super::bind::Binder;
 use super::super::config::SchedulerConfig;
 use super::super::cycle::FitError;
+use super::super::extender::tests::{extender, server};
 use super::super::queue::PodQueue;
 use super::super::sources::Sources;
-use super::super::testing::{cluster, node, pod};
+use super::super::testing::{cluster, important, node, pod};
 use super::super::{TURN, profile::Profile};
 use super::*;
 use crate::controller::kept::Kept;
@@ -13,12 +14,17 @@ use serde_json::json;
 use std::pin::pin;
 use tokio::task::JoinSet;
 
-/// Of a server that answers nobody; that many pods wait, and there is a node for all.
-fn scheduler(pods: usize) -> Scheduler {
+/// Of a server that answers nobody.
+fn silent() -> kube::Client {
     let service = tower::service_fn(|_: http::Request<kube::client::Body>| {
         std::future::pending::<Result<http::Response<kube::client::Body>, std::convert::Infallible>>()
     });
-    let client = kube::Client::new(service, "default");
+    kube::Client::new(service, "default")
+}
+
+/// Beside such a server; that many pods wait, and there is a node for all.
+fn scheduler(pods: usize) -> Scheduler {
+    let client = silent();
     let mut queue = PodQueue::new(SchedulerConfig::default().backoff);
     for number in 0..pods {
         queue.put(pod(&format!("p{number}"), json!({})), Instant::now());
@@ -49,6 +55,47 @@ async fn others_on_the_thread_have_their_turn_between_cycles() {
         }
         assert_eq!((scheduler.flights.len(), is_done), (at_once, at_once == 3), "{turn:?}");
     }
+}
+
+/// What is due while nothing may begin would be due at once, again and again.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_due_while_too_much_is_under_way() {
+    let mut scheduler = scheduler(1);
+    let pod = scheduler.queue.pop(Instant::now()).unwrap();
+    scheduler.queue.fail(&pod.uid, ScheduleFailure::Error, Instant::now());
+    let due = scheduler.queue.next_due();
+    assert!(due.is_some());
+    assert_eq!(scheduler.due(), due);
+    (0..IN_FLIGHT).for_each(|_| drop(scheduler.flights.spawn(std::future::pending())));
+    tokio::time::advance(Duration::from_secs(5)).await;
+    assert!(!scheduler.cycles(TURN).await);
+    assert_eq!(scheduler.queue.next_due(), due, "it is over, and nobody looked");
+    assert_eq!(scheduler.due(), None);
+    scheduler.flights.abort_all();
+    while scheduler.flights.join_next().await.is_some() {}
+    assert_eq!(scheduler.due(), due);
+}
+
+/// Who is told to end while nothing has been listed yet ends.
+#[tokio::test(start_paused = true)]
+async fn a_scheduler_that_never_began_ends() {
+    let idle = scheduler(0);
+    let shutdown = tokio_util::sync::CancellationToken::new();
+    let run = super::super::run(super::super::SchedulerContext {
+        informers: idle.informers,
+        client: silent(),
+        config: SchedulerConfig::default(),
+        clock: Arc::new(client::SystemClock),
+        host: String::new(),
+        seed: 1,
+        metrics: idle.metrics,
+        shutdown: shutdown.clone(),
+    });
+    let mut run = pin!(run);
+    assert!(futures::poll!(run.as_mut()).is_pending());
+    shutdown.cancel();
+    let ended = tokio::time::timeout(Duration::from_secs(1), run).await;
+    assert!(ended.is_ok());
 }
 
 /// The points that follow a decision are counted though no plugin is there to be asked, and so is what a refused binding undoes.
@@ -121,6 +168,25 @@ fn extenders_decide_who_goes_and_are_quoted_where_nobody_does() {
     let (nodes, message) = after(Err("extender x: broken".to_owned()));
     assert_eq!(nodes, Vec::<String>::new());
     assert!(message.ends_with(" preemption: extender x: broken"), "{message}");
+}
+
+/// Where extenders leave none of the nodes that would do, others may be made to.
+#[tokio::test]
+async fn what_extenders_leave_nothing_of_may_be_made_elsewhere() {
+    let refused = json!({"NodeNames": [], "FailedNodes": {"n": "too old"}}).to_string();
+    let (url, _) = server(vec![("filter", 200, refused)]).await;
+    let mut scheduler = scheduler(0);
+    let caller = Caller::new(extender(&url, "filter", "")).unwrap();
+    scheduler.extenders.push(Arc::new(caller));
+    scheduler.cluster.set_node(&node("full", json!({})));
+    scheduler.cluster.place(important("low", 0, "4", json!({})), "full");
+    for (name, priority, waits_for) in [("high", 9, Some("full")), ("low too", 0, None)] {
+        let pod = important(name, priority, "1", json!({}));
+        scheduler.queue.put(Arc::clone(&pod), Instant::now());
+        assert!(!scheduler.cycles(TURN).await);
+        assert_eq!(scheduler.cluster.nominated.node_of(name), waits_for, "{name}");
+        assert!(scheduler.cluster.pod(name).is_none());
+    }
 }
 
 /// A status changes nothing of what a cycle asks, and the state before it would be held for the scheduler alone.

@@ -148,10 +148,10 @@ fn answers_about_scores_and_bindings() {
     assert_eq!(message::bound(&json!({"Error": "no"})), Err("no".to_owned()));
 }
 
-type Asked = Arc<Mutex<Vec<(String, Value)>>>;
+pub(in crate::scheduler) type Asked = Arc<Mutex<Vec<(String, Value)>>>;
 
 /// A server that answers by path, one request a connection; a path of no answer stays silent.
-async fn server(answers: Vec<(&'static str, u16, String)>) -> (String, Asked) {
+pub(in crate::scheduler) async fn server(answers: Vec<(&'static str, u16, String)>) -> (String, Asked) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/prefix", listener.local_addr().unwrap());
     let asked = Asked::default();
@@ -202,7 +202,7 @@ async fn server(answers: Vec<(&'static str, u16, String)>) -> (String, Asked) {
     (url, asked)
 }
 
-fn extender(url: &str, filter: &str, prioritize: &str) -> Extender {
+pub(in crate::scheduler) fn extender(url: &str, filter: &str, prioritize: &str) -> Extender {
     Extender {
         url_prefix: url.to_owned(),
         filter: filter.to_owned(),

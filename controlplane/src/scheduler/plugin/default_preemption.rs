@@ -3,7 +3,7 @@
 //! Says so only; who evicts is [`Binder`](crate::scheduler::bind::Binder). Never names a pod of equal or higher priority.
 
 use super::State;
-use crate::scheduler::cluster::NodeInfo;
+use crate::scheduler::cluster::{Cluster, NodeInfo};
 use crate::scheduler::cycle::{FitError, histogram};
 use crate::scheduler::pod::PodInfo;
 use client::backoff::Seeded;
@@ -108,28 +108,34 @@ fn started(pod: &PodInfo) -> Timestamp {
     pod.started().unwrap_or(Timestamp::MAX)
 }
 
+/// Whether the pod may have others evicted at all.
+pub fn may_preempt(pod: &PodInfo) -> bool {
+    pod.spec().and_then(|spec| spec.preemption_policy.as_deref()) != Some("Never")
+}
+
 /// Whether the pod is on its way out for another.
-fn is_leaving(pod: &PodInfo, state: &State<'_>) -> bool {
+pub fn is_leaving(pod: &PodInfo, cluster: &Cluster) -> bool {
     let status = pod.pod.status.as_ref();
     let found = condition::find(status.and_then(|s| s.conditions.as_ref()), "DisruptionTarget");
     let preempted = found.is_some_and(|c| c.status == "True" && c.reason.as_deref() == Some("PreemptionByScheduler"));
-    (pod.kin.terminating && preempted) || state.cluster.doomed.contains(&pod.uid)
+    (pod.kin.terminating && preempted) || cluster.doomed.contains(&pod.uid)
 }
 
 /// Why the pod may not have others evicted now.
 fn obstacle(state: &State<'_>, error: &FitError) -> Option<&'static str> {
     let pod = state.pod;
-    if pod.spec().and_then(|spec| spec.preemption_policy.as_deref()) == Some("Never") {
+    if !may_preempt(pod) {
         return Some("not eligible due to preemptionPolicy=Never.");
     }
     let node = state.cluster.nominated.node_of(&pod.uid)?;
     let node = state.cluster.node(node)?;
-    let hopeless = error
+    // A node that is no more, or that the pod must not go to, was not even asked.
+    let hopeful = error
         .rejections
         .iter()
-        .any(|(slot, rejection)| *slot == node.slot && !rejection.resolvable);
+        .any(|(slot, rejection)| *slot == node.slot && rejection.resolvable);
     let mut lower = node.pods.values().filter(|other| other.priority < pod.priority);
-    (!hopeless && lower.any(|other| is_leaving(other, state)))
+    (hopeful && lower.any(|other| is_leaving(other, state.cluster)))
         .then_some("not eligible due to a terminating pod on the nominated node.")
 }
 

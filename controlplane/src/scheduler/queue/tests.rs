@@ -128,6 +128,53 @@ async fn an_idle_scheduler_takes_helped_pods_early_but_active_ones_first() {
     assert_eq!(pop(&mut queue, now).as_deref(), Some("helped"));
 }
 
+/// Whoever failed a moment earlier does not go before one that is more important.
+#[tokio::test(start_paused = true)]
+async fn of_those_taken_early_the_most_important_of_a_second_is_first() {
+    let now = Instant::now();
+    let after = |millis: u64| now + Duration::from_millis(millis);
+    let mut queue = PodQueue::default();
+    let all = [("next", 9, 1100), ("low", 0, 10), ("high", 5, 700), ("middle", 1, 5)];
+    for (name, priority, failed) in all {
+        queue.put(info(name, priority, json!({})), now);
+        assert_eq!(pop(&mut queue, now).as_deref(), Some(name));
+        queue.fail(name, REFUSED, after(failed));
+    }
+    queue.put(info("error", 9, json!({})), now);
+    assert_eq!(pop(&mut queue, now).as_deref(), Some("error"));
+    queue.fail("error", ScheduleFailure::Error, now);
+    // The first window begins with the first of them.
+    queue.wake(now, ("NodeAdd", any_plugin()), |_, _| true);
+    let order: Vec<_> = std::iter::from_fn(|| pop(&mut queue, now)).collect();
+    assert_eq!(order, ["high", "middle", "low", "next"]);
+    assert!(queue.early.is_empty() && queue.backoff.len() == 1);
+}
+
+/// Upstream's two counts: a pod that was refused often does not wait long for an error of the network, nor the other way about.
+#[tokio::test(start_paused = true)]
+async fn refusals_and_errors_are_counted_apart() {
+    let now = Instant::now();
+    let mut queue = PodQueue::default();
+    queue.put(info("a", 0, json!({})), now);
+    assert!(pop(&mut queue, now).is_some());
+    let error = ScheduleFailure::Error;
+    for (setback, wait) in [
+        (REFUSED, 1),
+        (REFUSED, 2),
+        (REFUSED, 4),
+        (error, 1),
+        (error, 2),
+        (REFUSED, 8),
+        (error, 1),
+    ] {
+        queue.fail("a", setback, now);
+        queue.wake(now, ("NodeAdd", any_plugin()), |_, _| true);
+        assert_eq!(queue.next_due(), Some(now + seconds(wait)), "{setback:?}");
+        assert_eq!(pop(&mut queue, now + seconds(wait)).as_deref(), Some("a"));
+    }
+    assert_eq!(queue.tried("a").map(|(attempts, _)| attempts), Some(8));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_changed_pod_gets_another_cycle_and_a_removed_one_none() {
     let now = Instant::now();

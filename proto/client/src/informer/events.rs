@@ -3,7 +3,7 @@
 //! Owns the bytes of an event that is not complete yet, and next to nothing while none comes: a process may follow a thousand
 //! resources, most of them silent. (What kube reads watches with keeps 8 KiB for each.)
 
-use super::follow::Source;
+use super::follow::{Source, take_whole};
 use super::sink::{Event, Sink};
 use crate::json_text::members;
 use futures::AsyncBufReadExt;
@@ -37,6 +37,7 @@ impl Events {
             false => request.watch(params, revision),
         };
         let mut request = request.map_err(kube::Error::BuildRequest)?;
+        take_whole(&mut request);
         request.extensions_mut().insert("watch");
         let lines = source.client.request_stream(request).await?;
         Ok(Self {

@@ -6,6 +6,8 @@ use super::events::Events;
 use super::sink::{Event, Sink};
 use super::{Options, parse_revision};
 use crate::backoff::Backoff;
+use http::HeaderValue;
+use http::header::ACCEPT;
 use kube::api::{ListParams, WatchParams};
 use kube::core::Request;
 use std::sync::Arc;
@@ -83,6 +85,17 @@ async fn list(source: &Source, sink: &dyn Sink) -> Result<String, String> {
     Ok(revision)
 }
 
+/// Who asks for metadata takes whole objects, too: not every aggregated server knows the other form.
+pub(super) fn take_whole(request: &mut http::Request<Vec<u8>>) {
+    let form = request.headers().get(ACCEPT).and_then(|form| form.to_str().ok());
+    let both = form
+        .filter(|form| form.contains(";as="))
+        .map(|form| format!("{form},application/json"));
+    if let Some(both) = both.and_then(|both| HeaderValue::try_from(both).ok()) {
+        request.headers_mut().insert(ACCEPT, both);
+    }
+}
+
 async fn list_text(source: &Source) -> Result<String, kube::Error> {
     let (labels, fields) = (&source.options.labels, &source.options.fields);
     let params = ListParams {
@@ -96,6 +109,7 @@ async fn list_text(source: &Source) -> Result<String, kube::Error> {
         false => request.list(&params),
     };
     let mut request = request.map_err(kube::Error::BuildRequest)?;
+    take_whole(&mut request);
     request.extensions_mut().insert("list");
     source.client.request_text(request).await
 }
@@ -164,4 +178,33 @@ fn describe(error: &dyn std::error::Error) -> String {
         next = source.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_objects_are_taken_where_metadata_would_do() {
+        let of = |request: Result<http::Request<Vec<u8>>, _>| {
+            let mut request = request.ok()?;
+            take_whole(&mut request);
+            let form = request.headers().get(ACCEPT);
+            form.map(|form| form.to_str().unwrap().to_owned())
+        };
+        let (asked, list, watch) = (
+            Request::new("/api/v1/pods"),
+            ListParams::default(),
+            WatchParams::default(),
+        );
+        let meta = |kind: &str| {
+            Some(format!(
+                "application/json;as={kind};g=meta.k8s.io;v=v1,application/json"
+            ))
+        };
+        assert_eq!(of(asked.list_metadata(&list)), meta("PartialObjectMetadataList"));
+        assert_eq!(of(asked.watch_metadata(&watch, "1")), meta("PartialObjectMetadata"));
+        let plain = |form: Option<String>| form.is_none_or(|form| form == "application/json");
+        assert!(plain(of(asked.list(&list))) && plain(of(asked.watch(&watch, "1"))));
+    }
 }

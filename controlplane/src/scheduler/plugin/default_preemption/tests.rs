@@ -210,6 +210,26 @@ fn nobody_more_goes_while_victims_are_leaving() {
     assert_eq!(schedule(&mut Search::new(1), &mut cluster, &pod).unwrap(), first.node);
 }
 
+/// Whose nominated node is no more does not wait for those who leave it.
+#[test]
+fn who_waits_for_a_node_that_is_gone_may_preempt_elsewhere() {
+    let mut cluster = nodes(&["a", "b"]);
+    cluster.place(important("low-a", 0, "4", json!({})), "a");
+    cluster.place(important("low-b", 0, "4", json!({})), "b");
+    let pod = important("p", 9, "4", json!({}));
+    cluster.nominate(pod.clone(), "a");
+    cluster.doomed.insert("low-a".to_owned());
+    assert_eq!(evicted(&mut cluster, &pod, &[]), None);
+    cluster.remove_node("a");
+    let elsewhere = Some(("b".to_owned(), vec!["low-b".to_owned()]));
+    assert_eq!(evicted(&mut cluster, &pod, &[]), elsewhere);
+    cluster.remove_node("b");
+    assert!(
+        refused(&mut cluster, &pod, &[]).renounce,
+        "there is no node to wait for"
+    );
+}
+
 #[test]
 fn a_pod_that_repels_it_may_go_for_it() {
     let mut cluster = nodes(&["a"]);
