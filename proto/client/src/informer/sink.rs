@@ -2,7 +2,7 @@
 //!
 //! The one part of an informer that there is for each kind, and so of little code where objects come by way of trees.
 
-use super::{Key, Object, Progress, Shared};
+use super::{Key, Object, Progress, Shared, text};
 use kube::core::{ObjectList, Status, WatchEvent};
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -70,10 +70,17 @@ impl<K: Object> Sink for Plain<K> {
     }
 
     fn replace(&self, list: &str) -> Result<String, serde_json::Error> {
-        let list: ObjectList<K> = serde_json::from_str(list)?;
-        let kept = list.items.into_iter().map(|object| fitted((self.trim)(object)));
-        self.shared.store.replace(kept.collect());
-        Ok(list.metadata.resource_version.unwrap_or_default())
+        let take = |object| fitted((self.trim)(object));
+        let Some((revision, objects)) = text::parts(list) else {
+            let list: ObjectList<K> = serde_json::from_str(list)?;
+            self.shared.store.replace(list.items.into_iter().map(take).collect());
+            return Ok(list.metadata.resource_version.unwrap_or_default());
+        };
+        // One after the other: of each is kept less than is read.
+        let read = |object: &&str| serde_json::from_str(&text::without_owners(object)).map(take);
+        let kept: Result<Vec<K>, _> = objects.iter().map(read).collect();
+        self.shared.store.replace(kept?);
+        Ok(revision)
     }
 
     fn event(&self, text: &str) -> Result<Event, serde_json::Error> {
@@ -138,9 +145,9 @@ fn read_list(text: &str, take: &mut Take) -> Result<String, serde_json::Error> {
 /// Of a list's metadata, what is needed.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Metadata {
+pub(super) struct Metadata {
     #[serde(rename = "resourceVersion")]
-    resource_version: Option<String>,
+    pub(super) resource_version: Option<String>,
 }
 
 struct List<'a, 'b>(&'a mut Take<'b>);
