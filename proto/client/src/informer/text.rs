@@ -2,7 +2,7 @@
 //! them. Pure. Where a text is not written as programs write it, it stays as it is.
 
 use super::sink::Metadata;
-use crate::json_text::{items, members};
+use crate::json_text::{end, items, members, place_of};
 use std::borrow::Cow;
 
 /// Where a part of the text begins in it.
@@ -10,17 +10,18 @@ fn offset(text: &str, part: &str) -> Option<usize> {
     part.as_ptr().addr().checked_sub(text.as_ptr().addr())
 }
 
-fn member<'t>(object: &'t str, name: &str) -> Option<(&'t str, &'t str)> {
-    members(object).find(|(key, _)| *key == name)
-}
-
-/// The text, in which an object stands, without the managedFields of that.
-fn without<'t>(text: &'t str, object: &'t str) -> Option<String> {
-    let (_, metadata) = member(object, "metadata")?;
-    let (key, list) = member(metadata, "managedFields")?;
-    // The key's quote stands before it.
-    let head = text.get(..offset(text, key)?.checked_sub(1)?)?;
-    let tail = text.get(offset(text, list)? + list.len()..)?;
+/// The text without the managedFields of the object that begins at `at`. No more of it is read than up to these.
+fn without(text: &str, at: usize) -> Option<String> {
+    let (_, metadata) = place_of(text.get(at..)?, "metadata")?;
+    let at = at + metadata;
+    let (key, list) = place_of(text.get(at..)?, "managedFields")?;
+    let (head, list) = (text.get(..at + key)?, at + list);
+    let end = end(text.as_bytes(), list)?;
+    // Where brackets do not belong together, who reads all of it is to say so.
+    if text[list..].starts_with('[') && !text.get(..end)?.ends_with(']') {
+        return None;
+    }
+    let tail = text.get(end..)?;
     Some(match tail.strip_prefix(',') {
         Some(tail) => [head, tail].concat(),
         None => [head.strip_suffix(',').unwrap_or(head), tail].concat(),
@@ -29,22 +30,22 @@ fn without<'t>(text: &'t str, object: &'t str) -> Option<String> {
 
 /// An object's text without managedFields.
 pub(super) fn without_owners(object: &str) -> Cow<'_, str> {
-    without(object, object).map_or(Cow::Borrowed(object), Cow::Owned)
+    without(object, 0).map_or(Cow::Borrowed(object), Cow::Owned)
 }
 
 /// An event's text without the managedFields of its object.
 pub(super) fn event_without_owners(event: &str) -> Cow<'_, str> {
-    let without = member(event, "object").and_then(|(_, object)| without(event, object));
+    let without = place_of(event, "object").and_then(|(_, object)| without(event, object));
     without.map_or(Cow::Borrowed(event), Cow::Owned)
 }
 
 /// Whether the last part is followed by the end of the text alone; by its beginning, where there is none.
-fn is_all(text: &str, last: Option<&str>, end: char) -> bool {
+fn is_all(text: &str, last: Option<&str>, bracket: char) -> bool {
     let rest = match last {
         None => text.get(1..),
         Some(last) => offset(text, last).and_then(|at| text.get(at + last.len()..)),
     };
-    rest.is_some_and(|rest| rest.chars().eq([end]))
+    rest.is_some_and(|rest| rest.chars().eq([bracket]))
 }
 
 /// The revision of a list, and the texts of its objects; `None` where not all of the text is understood.
