@@ -3,6 +3,7 @@
 
 use controlplane::scheduler::cluster::Cluster;
 use controlplane::scheduler::cycle::{Request, Search};
+use controlplane::scheduler::plugin::steps::Told;
 use controlplane::scheduler::pod::PodInfo;
 use controlplane::scheduler::profile::Profile;
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -94,6 +95,7 @@ fn place(cluster: &mut Cluster, search: &mut Search, pods: &[Arc<PodInfo>]) -> O
             owned: None,
             budgets: &Vec::new,
             lap: &|_| (),
+            told: Told::default(),
         };
         let node = match search.schedule(cluster, request) {
             Ok(node) => node,

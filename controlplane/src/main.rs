@@ -53,7 +53,7 @@ fn main() -> ExitCode {
         }
     };
     start_logging(config.verbosity);
-    heap::give_back_at_once();
+    heap::give_back_soon();
     // Most work is waiting: a few threads serve thousands of watches.
     let threads = std::thread::available_parallelism().map_or(2, |n| n.get().clamp(2, 8));
     let runtime = tokio::runtime::Builder::new_multi_thread()

@@ -35,12 +35,14 @@ pub mod term;
 mod testing;
 pub mod workload;
 
+use attempt::Sampler;
 use bind::{Binder, Bound};
 use cluster::{Cluster, NodeChange};
 use config::SchedulerConfig;
 use cycle::Search;
 use event::{Event, Hints, label};
 use extender::call::Caller;
+use plugin::Plugin;
 use pod::PodInfo;
 use profile::Profile;
 use queue::PodQueue;
@@ -49,8 +51,8 @@ use sources::Sources;
 
 /// The name pods ask for by default, and the component events come from.
 pub const NAME: &str = "default-scheduler";
-/// Bindings and status writes under way at once.
-const IN_FLIGHT: usize = 128;
+/// Bindings and status writes under way at once: those that wait together are stored together.
+const IN_FLIGHT: usize = 256;
 /// Cycles between two looks at what changed.
 const CYCLES: usize = 64;
 
@@ -97,6 +99,8 @@ pub async fn run(context: SchedulerContext) {
         profiles,
         informers,
         search: Search::new(context.seed),
+        sampler: Sampler::new(context.seed),
+        is_sampled: false,
         metrics: context.metrics,
         binder: Binder::new(context.client, context.clock, recorders),
         flights: JoinSet::new(),
@@ -113,8 +117,8 @@ pub async fn run(context: SchedulerContext) {
         let (namespaces, nodes, pods) = (namespace_changes.take(), node_changes.take(), pod_changes.take());
         turn::each(namespaces, TURN, |c| scheduler.namespace_changed(c)).await;
         // Nodes first: a pod may be assigned to a node that appeared before it.
-        turn::each(nodes, TURN, |c| scheduler.node_changed(c)).await;
-        turn::each(pods, TURN, |c| scheduler.pod_changed(c)).await;
+        turn::each(nodes, TURN, |c| scheduler.hear_node(c)).await;
+        turn::each(pods, TURN, |c| scheduler.hear_pod(c)).await;
         while let Some(done) = scheduler.flights.try_join_next() {
             scheduler.landed(done.ok());
         }
@@ -134,8 +138,8 @@ pub async fn run(context: SchedulerContext) {
             biased;
             () = context.shutdown.cancelled() => return,
             Some(done) = scheduler.flights.join_next() => scheduler.landed(done.ok()),
-            changes = pod_changes.next() => turn::each(changes, TURN, |c| scheduler.pod_changed(c)).await,
-            changes = node_changes.next() => turn::each(changes, TURN, |c| scheduler.node_changed(c)).await,
+            changes = pod_changes.next() => turn::each(changes, TURN, |c| scheduler.hear_pod(c)).await,
+            changes = node_changes.next() => turn::each(changes, TURN, |c| scheduler.hear_node(c)).await,
             changes = namespace_changes.next() => {
                 turn::each(changes, TURN, |c| scheduler.namespace_changed(c)).await;
             }
@@ -150,6 +154,9 @@ struct Scheduler {
     profiles: Vec<Profile>,
     informers: Sources,
     search: Search,
+    sampler: Sampler,
+    /// Whether the plugins of the cycle that runs are timed one by one.
+    is_sampled: bool,
     binder: Binder,
     flights: JoinSet<Bound>,
     metrics: Arc<Metrics>,
@@ -214,6 +221,9 @@ impl Scheduler {
         for (queue, pods) in self.queue.waiting() {
             self.metrics.pending(queue, pods);
         }
+        for (plugin, profile, pods) in self.queue.blamed() {
+            self.metrics.scheduling.blamed(plugin.name(), profile, pods);
+        }
         let (nodes, pods) = self.cluster.sizes();
         for (kind, number) in [("nodes", nodes), ("pods", pods), ("assumed_pods", self.queue.decided())] {
             self.metrics.cached(kind, number);
@@ -236,7 +246,22 @@ impl Scheduler {
         }
     }
 
-    fn node_changed(&mut self, change: Change<Node>) {
+    fn hear_node(&mut self, change: Change<Node>) {
+        let (what, began) = (
+            label::node(change.old.as_deref(), change.new.as_deref()),
+            Instant::now(),
+        );
+        self.node_changed(change, what);
+        self.metrics.scheduling.handled(what, began.elapsed());
+    }
+
+    fn hear_pod(&mut self, change: Change<Pod>) {
+        let (what, began) = (label::pod(change.old.as_deref(), change.new.as_deref()), Instant::now());
+        self.pod_changed(change);
+        self.metrics.scheduling.handled(what, began.elapsed());
+    }
+
+    fn node_changed(&mut self, change: Change<Node>, what: &'static str) {
         let name = &change.key.name;
         let before = match &change.new {
             Some(node) => match self.cluster.set_node(node) {
@@ -254,7 +279,6 @@ impl Scheduler {
             before: before.as_ref(),
             after: self.cluster.node(name).filter(|node| node.present),
         };
-        let what = label::node(change.old.as_deref(), change.new.as_deref());
         wake_by(&mut self.queue, (&self.cluster, &self.profiles), (what, &event));
     }
 
@@ -350,8 +374,11 @@ impl Scheduler {
         }
         let (profile, began) = (info.scheduler().to_owned(), Instant::now());
         if let Some(said) = self.queue.put(info, began) {
-            let scheduling = &self.metrics.scheduling;
-            scheduling.asked(("PreEnqueue", said), &profile, began.elapsed());
+            let (scheduling, took) = (&self.metrics.scheduling, began.elapsed());
+            scheduling.asked(("PreEnqueue", said), &profile, took);
+            if self.sampler.is_one() {
+                scheduling.ran((Plugin::SchedulingGates.name(), "PreEnqueue", said), took);
+            }
         }
     }
 

@@ -1,7 +1,8 @@
 //! A keyed work queue: each key at most once, never one key in two hands at a time, delays on tokio's clock.
 
 use crate::metrics::QueueMetrics;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::hash::Hash;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -10,17 +11,18 @@ use tokio::time::{Instant, sleep_until};
 /// The longest delay: what is asked for may be longer than a clock can tell, and to look earlier does no harm.
 const DELAY_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 
+/// Sets and maps of keys are only looked into: in what order they have them is nobody's matter.
 struct State<K> {
     /// With the time they became ready.
     ready: VecDeque<(K, Instant)>,
     /// Keys that wait: those in `ready`, and those added again while they are being worked on.
-    dirty: BTreeSet<K>,
-    running: BTreeSet<K>,
+    dirty: HashSet<K>,
+    running: HashSet<K>,
     delayed: BTreeMap<(Instant, u64), K>,
     /// Earliest delayed entry of each key.
-    due: BTreeMap<K, (Instant, u64)>,
+    due: HashMap<K, (Instant, u64)>,
     /// Keys that are not to be worked on before then.
-    held: BTreeMap<K, Instant>,
+    held: HashMap<K, Instant>,
     sequence: u64,
     metrics: QueueMetrics,
 }
@@ -31,23 +33,23 @@ pub struct Queue<K> {
     wake: Notify,
 }
 
-impl<K: Clone + Ord> Default for Queue<K> {
+impl<K: Clone + Hash + Eq> Default for Queue<K> {
     fn default() -> Self {
         Self::counted(QueueMetrics::default())
     }
 }
 
-impl<K: Clone + Ord> Queue<K> {
+impl<K: Clone + Hash + Eq> Queue<K> {
     /// A queue that is counted.
     pub fn counted(metrics: QueueMetrics) -> Self {
         Self {
             state: Mutex::new(State {
                 ready: VecDeque::new(),
-                dirty: BTreeSet::new(),
-                running: BTreeSet::new(),
+                dirty: HashSet::new(),
+                running: HashSet::new(),
                 delayed: BTreeMap::new(),
-                due: BTreeMap::new(),
-                held: BTreeMap::new(),
+                due: HashMap::new(),
+                held: HashMap::new(),
                 sequence: 0,
                 metrics,
             }),
@@ -56,7 +58,7 @@ impl<K: Clone + Ord> Queue<K> {
     }
 }
 
-impl<K: Clone + Ord> State<K> {
+impl<K: Clone + Hash + Eq> State<K> {
     /// Whether there is something for the consumer to look at.
     fn add(&mut self, key: K) -> bool {
         if let Some(until) = self.held_until(&key) {
@@ -115,7 +117,7 @@ impl<K: Clone + Ord> State<K> {
     }
 }
 
-impl<K: Clone + Ord> Queue<K> {
+impl<K: Clone + Hash + Eq> Queue<K> {
     fn lock(&self) -> MutexGuard<'_, State<K>> {
         self.state.lock().expect("no holder of this lock panics")
     }

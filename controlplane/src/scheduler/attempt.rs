@@ -8,11 +8,13 @@ use super::cycle::{Candidates, Lap, Request, Search, Unplaced};
 use super::extender::call::{self, Caller};
 use super::plugin::Plugin;
 use super::plugin::default_preemption::{Budget, Preemption};
+use super::plugin::steps::{Step, Told};
 use super::pod::PodInfo;
 use super::queue::ScheduleFailure;
 use super::{CYCLES, IN_FLIGHT, Scheduler, profile_of, workload};
 use crate::metrics::Metrics;
-use std::cell::Cell;
+use client::backoff::Seeded;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,6 +49,23 @@ impl Points {
         let took = now.saturating_duration_since(self.began);
         self.metrics.scheduling.asked((point, said), &self.profile, took);
         self.began = now;
+    }
+}
+
+/// Which cycles' plugins are timed one by one: upstream's share of them, at random.
+pub(super) struct Sampler(Seeded);
+
+impl Sampler {
+    const PERCENT: u64 = 10;
+
+    pub(super) fn new(seed: u64) -> Self {
+        // Another order than that of ties, which go by the same seed.
+        Self(Seeded::new(!seed))
+    }
+
+    /// Whether this one is.
+    pub(super) fn is_one(&mut self) -> bool {
+        self.0.below(100) < Self::PERCENT
     }
 }
 
@@ -88,6 +107,7 @@ impl Scheduler {
             return;
         };
         let (name, began) = (profile.name.clone(), Instant::now());
+        self.is_sampled = self.sampler.is_one();
         let asked = self.extenders.iter().filter(|extender| extender.is_interested(&pod));
         let asked: Vec<Arc<Caller>> = asked.cloned().collect();
         let found = match asked.is_empty() {
@@ -137,7 +157,22 @@ impl Scheduler {
             }
             last.set(now);
         };
+        let begun = RefCell::new(Vec::new());
+        let step = |step| {
+            let now = Instant::now();
+            match step {
+                Step::Begin => begun.borrow_mut().push(now),
+                Step::End(plugin, point, said) => {
+                    let began = begun.borrow_mut().pop().unwrap_or(now);
+                    metrics.scheduling.ran((plugin.name(), point, said), now - began);
+                }
+            }
+        };
         let request = Request {
+            told: match self.is_sampled {
+                true => Told::to(&step),
+                false => Told::default(),
+            },
             pod,
             profile,
             owned: owned.as_ref(),
@@ -206,24 +241,37 @@ impl Scheduler {
         points.over("Reserve", "Success");
         points.over("Permit", "Success");
         let (binder, metrics) = (self.binder.clone(), Arc::clone(&self.metrics));
+        let is_sampled = self.is_sampled;
         self.flights.spawn(async move {
+            let _binding = metrics.scheduling.binding();
             points.begin();
             points.over("PreBind", "Success");
             let bound = match by {
                 // Where an extender binds, no plugin is asked.
                 Some(extender) => binder.bind_by(&extender, pod, node).await,
                 None => {
+                    let began = Instant::now();
                     let bound = binder.bind(pod, node).await;
-                    let is_done = matches!(bound, Bound::Done);
-                    points.over("Bind", if is_done { "Success" } else { "Error" });
+                    let said = match &bound {
+                        Bound::Done => "Success",
+                        _ => "Error",
+                    };
+                    points.over("Bind", said);
+                    if is_sampled {
+                        let ran = (Plugin::DefaultBinder.name(), "Bind", said);
+                        metrics.scheduling.ran(ran, began.elapsed());
+                    }
                     bound
                 }
             };
             if matches!(bound, Bound::Done) {
                 points.begin();
                 points.over("PostBind", "Success");
-                if let Some((attempts, since)) = tried {
-                    metrics.placed(attempts, since.elapsed());
+                if let Some(tried) = tried {
+                    metrics.placed(tried.attempts, tried.since.elapsed());
+                    if tried.waited_long {
+                        metrics.scheduling.placed_after_long();
+                    }
                 }
             }
             bound
@@ -257,8 +305,13 @@ impl Scheduler {
             for other in &preemption.displaced {
                 self.cluster.nominated.remove(&other.uid);
             }
-            self.flights
-                .spawn(async move { binder.evict(pod, message, preemption).await });
+            let (metrics, began) = (Arc::clone(&self.metrics), Instant::now());
+            self.flights.spawn(async move {
+                let evicted = binder.evict(pod, message, preemption).await;
+                let is_done = matches!(&evicted, Bound::Evicted { is_nominated: true, kept, .. } if kept.is_empty());
+                metrics.scheduling.evicted(is_done, began.elapsed());
+                evicted
+            });
             return;
         }
         if error.post_filter.is_some() || error.stopped_by_extenders.is_some() {

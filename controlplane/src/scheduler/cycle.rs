@@ -4,6 +4,7 @@ use super::cluster::{Cluster, NodeInfo};
 use super::constraint;
 use super::judged::Judged;
 use super::plugin::default_preemption::{self, Budget, Outcome, Preemption};
+use super::plugin::steps::Told;
 use super::plugin::{Plugin, PluginSet, PreFilterRejection, Rejection, Scoring, State, normal, pod_topology_spread};
 use super::pod::PodInfo;
 use super::profile::Profile;
@@ -36,6 +37,8 @@ pub struct Request<'r> {
     pub budgets: &'r dyn Fn() -> Vec<Budget>,
     /// Told of each step.
     pub lap: &'r dyn Fn(Lap),
+    /// Who is told of plugins' steps.
+    pub told: Told<'r>,
 }
 
 /// Why no node will do.
@@ -238,7 +241,7 @@ impl Search {
     ) -> Result<T, Box<Unplaced>> {
         let Request { pod, profile, lap, .. } = request;
         lap(Lap::Begin);
-        let begun = State::begin(cluster, profile, pod, request.owned);
+        let begun = State::begin(cluster, profile, pod, request.owned, request.told);
         let said = begun.as_ref().map_or("UnschedulableAndUnresolvable", |_| "Success");
         lap(Lap::End("PreFilter", said));
         let state = match begun {
@@ -303,12 +306,13 @@ impl Search {
                 renounce: false,
             };
         }
-        let outcome = default_preemption::preempt(state, &error, request.budgets, &mut self.random);
-        let said = match &outcome {
+        let of = |outcome: &Outcome| match outcome {
             Outcome::Evict(_) => "Success",
             Outcome::Nobody { .. } => "Unschedulable",
         };
-        (request.lap)(Lap::End("PostFilter", said));
+        let ask = || default_preemption::preempt(state, &error, request.budgets, &mut self.random);
+        let outcome = request.told.around((Plugin::DefaultPreemption, "PostFilter"), ask, of);
+        (request.lap)(Lap::End("PostFilter", of(&outcome)));
         match outcome {
             Outcome::Evict(candidates) => Unplaced {
                 error,
@@ -359,7 +363,7 @@ struct Round<'j, 'c> {
     judged: &'j mut Judged,
 }
 
-impl Round<'_, '_> {
+impl<'c> Round<'_, 'c> {
     /// Whether the node will do; if not, with why, where it had to be asked.
     fn try_node(&mut self, slot: usize) -> Result<(), Option<Rejection>> {
         let cluster = self.state.cluster;
@@ -401,12 +405,23 @@ impl Round<'_, '_> {
     fn totals(&mut self, slots: &[usize], lap: &dyn Fn(Lap)) -> Vec<i64> {
         let plugins = self.state.profile.scores.iter();
         let counted: Vec<_> = plugins
-            .filter_map(|(plugin, weight)| Some((self.state.pre_score(*plugin, slots)?, *weight)))
+            .filter_map(|(plugin, weight)| Some((self.pre_score(*plugin, slots)?, *weight)))
             .collect();
         lap(Lap::End("PreScore", "Success"));
         let totals = self.sum(slots, &counted);
         lap(Lap::End("Score", "Success"));
         totals
+    }
+
+    fn pre_score(&self, plugin: Plugin, slots: &[usize]) -> Option<Scoring<'c>> {
+        let ask = || self.state.pre_score(plugin, slots);
+        match plugin {
+            // Upstream's has none.
+            Plugin::ImageLocality => ask(),
+            _ => self.state.told.around((plugin, "PreScore"), ask, |scoring| {
+                scoring.as_ref().map_or("Skip", |_| "Success")
+            }),
+        }
     }
 
     fn sum(&mut self, slots: &[usize], counted: &[(Scoring<'_>, i64)]) -> Vec<i64> {
@@ -431,23 +446,34 @@ impl Round<'_, '_> {
                 *total += weight * score;
             }
         };
+        // Of plugins that look around, the scores of all nodes are one step, which normalises them, too.
         for (scoring, weight) in counted {
             let known = |slot: &usize| judged.scored(*slot);
-            let each = slots.iter().map(known);
-            match scoring {
-                Scoring::Alone(Plugin::TaintToleration) => {
-                    add(*weight, &mut each.map(|scores| normal(scores.taints, taints, true)));
-                }
-                Scoring::Alone(Plugin::NodeAffinity) => {
+            let mut each = slots.iter().map(known);
+            let step = match scoring {
+                Scoring::Alone(plugin) => (*plugin, "ScoreExtensionNormalize"),
+                Scoring::Affinity(_) => (Plugin::InterPodAffinity, "Score"),
+                Scoring::Spread(_) => (Plugin::PodTopologySpread, "Score"),
+                Scoring::Images(_) => continue,
+            };
+            let ask: &mut dyn FnMut() = match scoring {
+                Scoring::Alone(Plugin::TaintToleration) => &mut || {
                     add(
                         *weight,
-                        &mut each.map(|scores| normal(scores.affinity, affinity, false)),
-                    );
-                }
-                Scoring::Affinity(counts) => add(*weight, &mut counts.scores(slots).into_iter()),
-                Scoring::Spread(counts) => add(*weight, &mut counts.scores(slots).into_iter()),
-                Scoring::Alone(_) | Scoring::Images(_) => {}
-            }
+                        &mut each.by_ref().map(|scores| normal(scores.taints, taints, true)),
+                    )
+                },
+                Scoring::Alone(Plugin::NodeAffinity) => &mut || {
+                    add(
+                        *weight,
+                        &mut each.by_ref().map(|scores| normal(scores.affinity, affinity, false)),
+                    )
+                },
+                Scoring::Affinity(counts) => &mut || add(*weight, &mut counts.scores(slots).into_iter()),
+                Scoring::Spread(counts) => &mut || add(*weight, &mut counts.scores(slots).into_iter()),
+                Scoring::Alone(_) | Scoring::Images(_) => continue,
+            };
+            state.told.around(step, ask, |()| "Success");
         }
         totals
     }

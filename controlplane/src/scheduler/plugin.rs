@@ -17,9 +17,11 @@ use super::judged::Scores;
 use super::pod::PodInfo;
 use super::profile::Profile;
 use proto::api::selector::Selector;
+pub use set::PluginSet;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use steps::Told;
 
 pub mod default_preemption;
 pub mod image_locality;
@@ -34,6 +36,8 @@ pub mod node_unschedulable;
 pub mod pod_topology_spread;
 pub mod priority_sort;
 pub mod scheduling_gates;
+mod set;
+pub mod steps;
 pub mod taint_toleration;
 
 /// A plugin, by upstream's name.
@@ -136,6 +140,11 @@ impl Plugin {
         }
     }
 
+    /// Whether it is asked before filters.
+    fn has_pre_filter(self) -> bool {
+        !matches!(self, Self::NodeUnschedulable | Self::NodeName | Self::TaintToleration)
+    }
+
     /// Whether its filter asks for other nodes than the one in question.
     pub fn looks_around(self) -> bool {
         matches!(self, Self::PodTopologySpread | Self::InterPodAffinity)
@@ -149,41 +158,6 @@ impl Plugin {
             Self::PodTopologySpread => pod_topology_spread::hint(pod, event),
             _ => false,
         }
-    }
-}
-
-/// Some plugins.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct PluginSet(u32);
-
-impl PluginSet {
-    /// Nobody.
-    pub const NONE: Self = Self(0);
-
-    /// With one more.
-    #[must_use]
-    pub fn with(self, plugin: Plugin) -> Self {
-        Self(self.0 | 1 << plugin as u32)
-    }
-
-    /// Whether it is one of them.
-    pub fn has(self, plugin: Plugin) -> bool {
-        self.0 & (1 << plugin as u32) != 0
-    }
-
-    /// Whether there is none.
-    pub fn is_empty(self) -> bool {
-        self.0 == 0
-    }
-
-    /// Whether both have one.
-    pub fn meets(self, other: Self) -> bool {
-        self.0 & other.0 != 0
-    }
-
-    /// Each.
-    pub fn each(self) -> impl Iterator<Item = Plugin> {
-        Plugin::ALL.into_iter().filter(move |plugin| self.has(*plugin))
     }
 }
 
@@ -240,6 +214,8 @@ pub struct State<'c> {
     pub owned: Option<&'c Selector>,
     /// The only nodes that come into question, where the pod names them.
     pub names: Option<BTreeSet<&'c str>>,
+    /// Who is told of plugins' steps.
+    pub told: Told<'c>,
     filters: Vec<Plugin>,
     affinity: Option<inter_pod_affinity::Filtering<'c>>,
     spread: Option<pod_topology_spread::Filtering<'c>>,
@@ -267,6 +243,7 @@ impl<'c> State<'c> {
         profile: &'c Profile,
         pod: &'c PodInfo,
         owned: Option<&'c Selector>,
+        told: Told<'c>,
     ) -> Result<Self, PreFilterRejection> {
         let mut state = Self {
             cluster,
@@ -274,34 +251,52 @@ impl<'c> State<'c> {
             pod,
             owned,
             names: None,
+            told,
             filters: Vec::with_capacity(profile.filters.len()),
             affinity: None,
             spread: None,
         };
         for plugin in &profile.filters {
-            let asks = match plugin {
-                Plugin::NodeName => !pod.node().is_empty(),
-                Plugin::NodePorts => !pod.ports.is_empty(),
-                Plugin::NodeDeclaredFeatures => !pod.features.is_empty(),
-                Plugin::NodeAffinity => {
-                    state.names = node_affinity::names(pod)?;
-                    node_affinity::filters(&profile.args, pod)
-                }
-                Plugin::InterPodAffinity => {
-                    state.affinity = inter_pod_affinity::Filtering::begin(cluster, pod);
-                    state.affinity.is_some()
-                }
-                Plugin::PodTopologySpread => {
-                    state.spread = pod_topology_spread::Filtering::begin(&state);
-                    state.spread.is_some()
-                }
-                _ => true,
+            let asks = match plugin.has_pre_filter() {
+                false => state.pre_filter(*plugin)?,
+                true => told.around(
+                    (*plugin, "PreFilter"),
+                    || state.pre_filter(*plugin),
+                    |asks| match asks {
+                        Ok(true) => "Success",
+                        Ok(false) => "Skip",
+                        Err(_) => "UnschedulableAndUnresolvable",
+                    },
+                )?,
             };
             if asks {
                 state.filters.push(*plugin);
             }
         }
         Ok(state)
+    }
+
+    /// PreFilter of one plugin: whether its filter has anything to ask.
+    fn pre_filter(&mut self, plugin: Plugin) -> Result<bool, PreFilterRejection> {
+        let pod = self.pod;
+        Ok(match plugin {
+            Plugin::NodeName => !pod.node().is_empty(),
+            Plugin::NodePorts => !pod.ports.is_empty(),
+            Plugin::NodeDeclaredFeatures => !pod.features.is_empty(),
+            Plugin::NodeAffinity => {
+                self.names = node_affinity::names(pod)?;
+                node_affinity::filters(&self.profile.args, pod)
+            }
+            Plugin::InterPodAffinity => {
+                self.affinity = inter_pod_affinity::Filtering::begin(self.cluster, pod);
+                self.affinity.is_some()
+            }
+            Plugin::PodTopologySpread => {
+                self.spread = pod_topology_spread::Filtering::begin(self);
+                self.spread.is_some()
+            }
+            _ => true,
+        })
     }
 
     /// Filter: whether the pod may run on the node, with that room taken; the first plugin that refuses decides.
@@ -325,11 +320,12 @@ impl<'c> State<'c> {
     }
 
     fn ask(&self, plugin: Plugin, node: &NodeInfo, room: &Room) -> Result<(), Rejection> {
-        match plugin {
+        let ask = || match plugin {
             Plugin::InterPodAffinity => self.affinity.as_ref().map_or(Ok(()), |counts| counts.filter(node)),
             Plugin::PodTopologySpread => self.spread.as_ref().map_or(Ok(()), |counts| counts.filter(node)),
             local => filter_locally(local, self.profile, self.pod, node, room),
-        }
+        };
+        self.told.around((plugin, "Filter"), ask, steps::of_filter)
     }
 
     /// Filter, with those counted on the node that wait for room there and come first: it must do with them, and (what they
@@ -396,28 +392,36 @@ impl<'c> State<'c> {
 
     /// Score of all plugins that ask the node alone.
     pub fn score_alone(&self, counted: &[(Scoring<'_>, i64)], node: &NodeInfo) -> Scores {
-        let (pod, args) = (self.pod, &self.profile.args);
         let mut scores = Scores::default();
         for (scoring, weight) in counted {
-            let score = match scoring {
-                Scoring::Images(spread) => image_locality::score(pod, node, spread),
-                Scoring::Alone(Plugin::NodeResourcesFit) => node_resources_fit::score(&args.fit, pod, node),
-                Scoring::Alone(Plugin::NodeResourcesBalancedAllocation) => {
-                    node_resources_balanced_allocation::score(&args.balanced, pod, node)
-                }
-                Scoring::Alone(Plugin::TaintToleration) => {
-                    scores.taints = taint_toleration::score(pod, node);
-                    continue;
-                }
-                Scoring::Alone(Plugin::NodeAffinity) => {
-                    scores.affinity = node_affinity::score(args, pod, node);
-                    continue;
-                }
-                Scoring::Alone(_) | Scoring::Affinity(_) | Scoring::Spread(_) => continue,
+            let plugin = match scoring {
+                Scoring::Images(_) => Plugin::ImageLocality,
+                Scoring::Alone(plugin) => *plugin,
+                Scoring::Affinity(_) | Scoring::Spread(_) => continue,
             };
-            scores.sum += weight * score;
+            let ask = || self.score_of(plugin, scoring, node);
+            let score = self.told.around((plugin, "Score"), ask, |_| "Success");
+            match plugin {
+                Plugin::TaintToleration => scores.taints = score,
+                Plugin::NodeAffinity => scores.affinity = score,
+                _ => scores.sum += weight * score,
+            }
         }
         scores
+    }
+
+    fn score_of(&self, plugin: Plugin, scoring: &Scoring<'_>, node: &NodeInfo) -> i64 {
+        let (pod, args) = (self.pod, &self.profile.args);
+        match (plugin, scoring) {
+            (_, Scoring::Images(spread)) => image_locality::score(pod, node, spread),
+            (Plugin::NodeResourcesFit, _) => node_resources_fit::score(&args.fit, pod, node),
+            (Plugin::NodeResourcesBalancedAllocation, _) => {
+                node_resources_balanced_allocation::score(&args.balanced, pod, node)
+            }
+            (Plugin::TaintToleration, _) => taint_toleration::score(pod, node),
+            (Plugin::NodeAffinity, _) => node_affinity::score(args, pod, node),
+            _ => 0,
+        }
     }
 }
 

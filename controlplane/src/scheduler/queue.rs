@@ -5,9 +5,9 @@
 //! refusals.
 
 use super::event::label;
-use super::plugin::PluginSet;
 use super::plugin::priority_sort::{self, ActiveOrder};
 use super::plugin::scheduling_gates;
+use super::plugin::{Plugin, PluginSet};
 use super::pod::PodInfo;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -82,6 +82,30 @@ struct Entry {
     refused: PluginSet,
     /// End of the back-off that the last failure earned.
     until: Option<Instant>,
+    /// Whether it is tried, since it was refused last, because nothing had happened for it for long.
+    waited_long: bool,
+}
+
+impl Entry {
+    /// Who is why the pod waits.
+    fn blamed(&self) -> PluginSet {
+        match self.place {
+            Place::Gated => PluginSet::NONE.with(Plugin::SchedulingGates),
+            Place::InFlight { .. } => PluginSet::NONE,
+            Place::Active(_) | Place::Backoff { .. } | Place::Unschedulable { .. } => self.refused,
+        }
+    }
+}
+
+/// What cycles a pod has had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tried {
+    /// With the one that it is in.
+    pub attempts: u32,
+    /// Since when it could have had one.
+    pub since: Instant,
+    /// Whether it has this one because nothing had happened for it for long.
+    pub waited_long: bool,
 }
 
 /// The queue. Holds every pod that has no node yet, by UID.
@@ -105,6 +129,8 @@ pub struct PodQueue {
     times: BackoffTimes,
     /// Pods that came into a queue since somebody asked, by its name and the event's.
     entered: BTreeMap<(&'static str, &'static str), u64>,
+    /// How many wait because of a plugin, by scheduler.
+    blamed: BTreeMap<Plugin, BTreeMap<String, usize>>,
 }
 
 impl PodQueue {
@@ -151,8 +177,12 @@ impl PodQueue {
     }
 
     fn leave(&mut self, uid: &str) {
-        let refused = self.entries.get(uid).map(|e| e.refused).unwrap_or_default();
-        match self.entries.get(uid).map(|e| e.place) {
+        let known = self.entries.get(uid);
+        let (place, refused) = known.map(|e| (Some(e.place), e.refused)).unwrap_or_default();
+        if known.is_some_and(|e| !e.blamed().is_empty()) {
+            self.blame(uid, -1);
+        }
+        match place {
             Some(Place::Active(order)) => {
                 self.active.remove(&order);
             }
@@ -196,8 +226,10 @@ impl PodQueue {
             }
             Place::Gated => {}
         }
-        if let Some(entry) = self.entries.get_mut(uid) {
-            entry.place = place;
+        let Some(entry) = self.entries.get_mut(uid) else { return };
+        entry.place = place;
+        if !entry.blamed().is_empty() {
+            self.blame(uid, 1);
         }
     }
 
@@ -248,8 +280,10 @@ impl PodQueue {
                     since: (!gated).then_some(now),
                     refused: PluginSet::default(),
                     until: None,
+                    waited_long: false,
                 };
                 self.entries.insert(uid.clone(), entry);
+                self.blame(&uid, 1);
                 match gated {
                     // Upstream has the gated among the unschedulable.
                     true => self.count("unschedulable", label::ADDED),
@@ -293,10 +327,36 @@ impl PodQueue {
         self.in_flight.len().saturating_sub(self.held.len())
     }
 
-    /// How many cycles a pod has had, with the one that it is in, and since when it could have had one.
-    pub fn tried(&self, uid: &str) -> Option<(u32, Instant)> {
+    /// What cycles a pod has had.
+    pub fn tried(&self, uid: &str) -> Option<Tried> {
         let entry = self.entries.get(uid)?;
-        Some((entry.failures.saturating_add(1), entry.since?))
+        Some(Tried {
+            attempts: entry.failures.saturating_add(1),
+            since: entry.since?,
+            waited_long: entry.waited_long,
+        })
+    }
+
+    /// How many pods wait because of a plugin, by it and their scheduler: of those that have had one, none, too.
+    pub fn blamed(&self) -> impl Iterator<Item = (Plugin, &str, usize)> {
+        let each = self
+            .blamed
+            .iter()
+            .flat_map(|(plugin, by)| by.iter().map(|(name, pods)| (*plugin, name, pods)));
+        each.map(|(plugin, name, pods)| (plugin, name.as_str(), *pods))
+    }
+
+    /// Counts that the pod waits where it is, or (-1) no longer does.
+    fn blame(&mut self, uid: &str, sign: isize) {
+        let Some(entry) = self.entries.get(uid) else { return };
+        let scheduler = entry.info.scheduler();
+        for plugin in entry.blamed().each() {
+            let by = self.blamed.entry(plugin).or_default();
+            match by.get_mut(scheduler) {
+                Some(pods) => *pods = pods.saturating_add_signed(sign),
+                None => drop(by.insert(scheduler.to_owned(), usize::from(sign > 0))),
+            }
+        }
     }
 
     /// The next pod for a cycle. An idle scheduler takes pods out of their back-off early (upstream's SchedulerPopFromBackoffQ),
@@ -356,6 +416,7 @@ impl PodQueue {
         let delay = times.first.saturating_mul(1 << (*before).min(20)).min(times.cap);
         *before = before.saturating_add(1);
         entry.until = Some(now + delay);
+        entry.waited_long = false;
         if let ScheduleFailure::Unschedulable(refused) = setback {
             entry.refused = refused;
         }
@@ -412,6 +473,9 @@ impl PodQueue {
                 break;
             }
             let uid = uid.clone();
+            if let Some(entry) = self.entries.get_mut(&uid) {
+                entry.waited_long = true;
+            }
             self.ready(&uid, now, true, label::WAITED_LONG);
         }
     }

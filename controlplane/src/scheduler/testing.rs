@@ -4,6 +4,7 @@ use super::cluster::Cluster;
 use super::cycle::{Request, Search, Unplaced};
 use super::plugin::State;
 use super::plugin::default_preemption::Budget;
+use super::plugin::steps::Told;
 use super::pod::PodInfo;
 use super::profile::Profile;
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -77,6 +78,7 @@ pub(super) fn schedule_as(
         owned: None,
         budgets: &|| budgets.to_vec(),
         lap: &|_| (),
+        told: Told::default(),
     };
     search.schedule(cluster, request)
 }
@@ -86,7 +88,7 @@ pub(super) fn verdicts(cluster: &mut Cluster, pod: &PodInfo) -> Vec<(String, Str
     cluster.refresh();
     cluster.know_all(pod.topology_keys());
     let profile = Profile::default();
-    let state = State::begin(cluster, &profile, pod, None).unwrap();
+    let state = State::begin(cluster, &profile, pod, None, Told::default()).unwrap();
     let verdict = |name: &str| {
         let node = cluster.node(name).unwrap();
         state

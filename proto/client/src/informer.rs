@@ -20,6 +20,7 @@ mod follow;
 mod sink;
 mod store;
 mod subscription;
+mod text;
 
 use follow::{Source, follow};
 use sink::{Plain, Sink, Trees};

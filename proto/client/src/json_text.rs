@@ -16,6 +16,19 @@ pub fn members(object: &str) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
+/// Where the key of the member of this name begins, and its value, in a text that begins with an object: what follows them is not read.
+pub fn place_of(text: &str, name: &str) -> Option<(usize, usize)> {
+    let mut at = opened(text, b'{')?;
+    loop {
+        let key_end = end(text.as_bytes(), at)?;
+        let value_at = key_end + 1;
+        if text.get(at + 1..key_end - 1)? == name {
+            return Some((at, value_at));
+        }
+        at = after(text, end(text.as_bytes(), value_at)?)?;
+    }
+}
+
 /// The texts of a list's items.
 pub fn items(list: &str) -> impl Iterator<Item = &str> {
     let mut at = opened(list, b'[');
@@ -108,6 +121,27 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use serde_json::{Value, json};
+
+    #[test]
+    fn a_members_place_is_found_and_nothing_is_read_behind_it() {
+        let text = r#"{"a\"b":"{\"n\":1}","l":[{"n":2}],"n":{"m":3},"#;
+        let found = place_of(text, "n").unwrap();
+        assert_eq!(
+            (&text[found.0..found.0 + 3], &text[found.1..]),
+            (r#""n""#, r#"{"m":3},"#)
+        );
+        for (text, name) in [
+            (text, "m"),
+            (text, "a"),
+            ("{}", "n"),
+            ("[1]", "n"),
+            ("", "n"),
+            (r#"{"x":[1,"#, "n"),
+            ("{\"n", "n"),
+        ] {
+            assert_eq!(place_of(text, name), None, "{text}");
+        }
+    }
 
     #[test]
     fn members_and_items_are_found_as_they_were_written() {

@@ -23,6 +23,8 @@ struct Binding {
     namespace: String,
     name: String,
     role: RoleKey,
+    /// The role's rules, if there is such a role.
+    rules: Option<Arc<Vec<Rule>>>,
     /// How the answer names the subject, such as `Group "system:masters"`.
     subject: String,
 }
@@ -108,6 +110,7 @@ impl Index {
                 namespace: namespace.clone(),
                 name: text(object, "/metadata/name").to_owned(),
                 role: role.clone(),
+                rules: self.roles.get(&role).cloned(),
                 subject,
             });
         }
@@ -127,7 +130,7 @@ impl Index {
     pub fn authorize(&self, user: &User, info: &RequestInfo) -> Answer {
         let mut missing: Vec<String> = Vec::new();
         for binding in self.bindings_of(user, &info.namespace) {
-            let Some(rules) = self.roles.get(&binding.role) else {
+            let Some(rules) = &binding.rules else {
                 let error = missing_role(&binding.role);
                 if !missing.contains(&error) {
                     missing.push(error);
@@ -152,7 +155,7 @@ impl Index {
     /// Every rule that holds for the user in `namespace`; an empty namespace gives the cluster-wide ones alone.
     pub fn rules_for(&self, user: &User, namespace: &str) -> Vec<Rule> {
         let bindings = self.bindings_of(user, namespace);
-        let rules = bindings.filter_map(|binding| self.roles.get(&binding.role));
+        let rules = bindings.filter_map(|binding| binding.rules.as_ref());
         rules.flat_map(|rules| rules.iter().cloned()).collect()
     }
 

@@ -1,10 +1,15 @@
 //! Binding a pod to a node: `pods/NAME/binding` and `bindings` (control-plane contract §2.1).
 
+mod splice;
+
 use super::{Answer, Call, create, object, update};
+use crate::apiserver::reader;
 use crate::apiserver::status::ApiError;
 use crate::resource::field::{list, set, text};
 use crate::resource::field_error::FieldError;
+use crate::store::window::Stored;
 use serde_json::{Map, Value, json};
+use std::sync::Arc;
 
 pub(super) async fn bind(call: &mut Call<'_>, body: &[u8]) -> Result<Answer, ApiError> {
     let dry_run = call.query.dry_run("CreateOptions")?;
@@ -38,7 +43,13 @@ pub(super) async fn bind(call: &mut Call<'_>, body: &[u8]) -> Result<Answer, Api
     }
     admit(call, dry_run, &mut binding).await?;
     let now = object::time(call.server.now());
-    update::write_part(call, &name, dry_run, |pod| bound(pod, &binding, &now)).await?;
+    let kind = Arc::clone(&call.kind);
+    let splice = |stored: &Stored| {
+        let known = (&reader::stored_as(&kind), stored.revision);
+        splice::spliced(&stored.raw(), known, &binding, &now)
+    };
+    let make = |pod| bound(pod, &binding, &now);
+    update::write_spliced(call, &name, dry_run, splice, make).await?;
     Ok(Answer::Object {
         code: 201,
         object: json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}),

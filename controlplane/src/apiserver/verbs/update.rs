@@ -15,6 +15,7 @@ use crate::resource::{KindStrategy, deprecated, without_effect};
 use crate::store::window::Stored;
 use crate::store::{Expect, Revision, StoreError};
 use crate::tree::SIZE_MAX_BYTES;
+use bytes::Bytes;
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -393,7 +394,12 @@ async fn store(
         }
         (Err(error), _) => call.forget_unwritten(noted, &Unwritten::by_store(error)).await,
     }
-    match outcome {
+    outcome_of(stored, raw, outcome)
+}
+
+/// What came of storing `raw` in the place of what is `stored`.
+fn outcome_of(stored: &Stored, raw: Bytes, written: Result<Revision, StoreError>) -> Result<Outcome, Unwritten> {
+    match written {
         Ok(revision) => {
             let stored = Stored::new(Arc::clone(&stored.key), revision, stored.created, raw);
             Ok(Outcome::Done(Answer::Stored {
@@ -409,6 +415,16 @@ async fn store(
     }
 }
 
+/// Stores the bytes of a changed object that holds no addresses and is not being deleted.
+async fn store_bytes(call: &Call<'_>, stored: &Stored, raw: Bytes) -> Result<Outcome, Unwritten> {
+    let store = call.server.store();
+    let written = match raw.len() <= stored.size() {
+        true => store.put_for_deletion(&stored.key, raw.clone(), stored.revision).await,
+        false => store.put(&stored.key, raw.clone(), Expect::At(stored.revision)).await,
+    };
+    outcome_of(stored, raw, written)
+}
+
 /// Changes the named object without admission, strategy and validation, and leaves its owners as they are: for subresources that decide
 /// everything themselves. Gives its revision, unless nothing is to be written.
 pub(super) async fn write_part(
@@ -417,11 +433,32 @@ pub(super) async fn write_part(
     dry_run: bool,
     make: impl Fn(Value) -> Result<Value, ApiError>,
 ) -> Result<Option<Revision>, ApiError> {
+    write_spliced(call, name, dry_run, |_| None, make).await
+}
+
+/// As [`write_part`], of an object that is not being deleted then, nor holds addresses. Where `splice` gives the new bytes, which are those
+/// of what `make` makes, no tree is made.
+pub(super) async fn write_spliced(
+    call: &Call<'_>,
+    name: &str,
+    dry_run: bool,
+    splice: impl Fn(&Stored) -> Option<Result<Vec<u8>, ApiError>>,
+    make: impl Fn(Value) -> Result<Value, ApiError>,
+) -> Result<Option<Revision>, ApiError> {
     let mut stored = call.current(name).await?;
     for _ in 0..ATTEMPTS {
-        let Old { object, owners } = call.old(&stored);
-        let new = make(object)?;
-        match store(call, &stored, new, owners.as_deref(), dry_run).await? {
+        let spliced = match dry_run {
+            true => None,
+            false => splice(&stored).transpose()?,
+        };
+        let outcome = match spliced.filter(|raw| raw.len() <= SIZE_MAX_BYTES.max(stored.size())) {
+            Some(raw) => store_bytes(call, &stored, Bytes::from(raw)).await?,
+            None => {
+                let Old { object, owners } = call.old(&stored);
+                store(call, &stored, make(object)?, owners.as_deref(), dry_run).await?
+            }
+        };
+        match outcome {
             Outcome::Done(Answer::Stored { revision, .. }) => return Ok(Some(revision)),
             Outcome::Done(_) => return Ok(None),
             Outcome::Lost(current) => stored = current.ok_or_else(|| call.not_found(name))?,

@@ -13,8 +13,9 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-/// Events waiting to be told; more are dropped.
-pub(crate) const BACKLOG: usize = 1000;
+/// Events waiting to be told; more are dropped. Enough for a cluster's worth of pods that get their nodes at once: they are bound
+/// faster than told of. One takes some hundred bytes, two thousand at most.
+pub(crate) const BACKLOG: usize = 16_384;
 /// Requests at the same time.
 const CONCURRENCY: usize = 16;
 const DEADLINE: Duration = Duration::from_secs(10);

@@ -35,6 +35,8 @@ fn scheduler(pods: usize) -> Scheduler {
         profiles: vec![Profile::default()],
         informers: Sources::spawn(&client, 1, Kept::Asked),
         search: Search::new(1),
+        sampler: Sampler::new(1),
+        is_sampled: false,
         metrics: Arc::default(),
         binder: Binder::new(client, Arc::new(client::SystemClock), BTreeMap::new()),
         flights: JoinSet::new(),
@@ -211,4 +213,29 @@ async fn of_a_placed_pod_the_state_that_all_share_is_held() {
     }
     assert_eq!(described[0], described[1], "it is described once");
     assert_eq!(Arc::strong_count(&states[0]), 1);
+}
+
+/// Of a tenth of the cycles, not of all: the clock would take longer than what it times.
+#[tokio::test(start_paused = true)]
+async fn a_share_of_cycles_is_timed_plugin_by_plugin() {
+    let mut sampler = Sampler::new(7);
+    let sampled = (0..10_000).filter(|_| sampler.is_one()).count();
+    assert!((800..1200).contains(&sampled), "{sampled}");
+    let mut scheduler = scheduler(100);
+    scheduler.cycles(TURN).await;
+    scheduler.cycles(TURN).await;
+    assert_eq!(scheduler.flights.len(), 100);
+    let mut registry = prometheus_client::registry::Registry::default();
+    scheduler.metrics.register(&mut registry);
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+    let count = |labels: &str| -> usize {
+        let line = format!("scheduler_plugin_execution_duration_seconds_count{{{labels}}} ");
+        let found = text.lines().find_map(|had| had.strip_prefix(&*line));
+        found.map_or(0, |number| number.parse().unwrap())
+    };
+    let cycles = count("plugin=\"NodeResourcesFit\",extension_point=\"PreFilter\",status=\"Success\"");
+    assert!((1..40).contains(&cycles), "{cycles}\n{text}");
+    let skipped = count("plugin=\"NodePorts\",extension_point=\"PreFilter\",status=\"Skip\"");
+    assert_eq!(skipped, cycles, "{text}");
 }

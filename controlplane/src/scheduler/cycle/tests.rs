@@ -1,4 +1,5 @@
 use super::*;
+use crate::scheduler::plugin::steps::Step;
 use crate::scheduler::testing::{cluster, node, schedule};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use serde_json::{Value, json};
@@ -80,6 +81,7 @@ fn each_point_is_told_of_when_it_is_over() {
             owned: None,
             budgets: &Vec::new,
             lap: &|lap| laps.borrow_mut().push(lap),
+            told: Told::default(),
         };
         drop(Search::new(1).schedule(&mut cluster, request));
         let laps = laps.into_inner();
@@ -304,4 +306,62 @@ fn what_waits_for_a_node_is_counted_there_for_all_but_the_more_important() {
     );
     cluster.place(waiting, "a");
     assert_eq!(cluster.nominated.node_of("waiting"), None);
+}
+
+/// Who is told of plugins' steps hears of each that was asked, and the cycle ends as it does untold.
+#[test]
+fn plugins_are_told_of_one_by_one() {
+    let taint = json!({"spec": {"taints": [{"key": "k", "effect": "NoSchedule"}]}});
+    let nodes = [node("a", taint), node("b", json!({})), node("c", json!({}))];
+    let cycle = |cpu: &str, is_told: bool| {
+        let (steps, mut cluster) = (std::cell::RefCell::new(Vec::new()), cluster(&nodes));
+        let tell = |step| steps.borrow_mut().push(step);
+        let pod = pod("p", cpu, "1Gi", json!({"spec": {"priority": 9}}));
+        let request = Request {
+            pod: &pod,
+            profile: &Profile::default(),
+            owned: None,
+            budgets: &Vec::new,
+            lap: &|_| (),
+            told: if is_told { Told::to(&tell) } else { Told::default() },
+        };
+        let chosen = Search::new(1)
+            .schedule(&mut cluster, request)
+            .map_err(|unplaced| unplaced.error);
+        (chosen, steps.into_inner())
+    };
+    for (cpu, expected) in [
+        (
+            "1",
+            &[
+                (Plugin::NodeAffinity, "PreFilter", "Skip", 1),
+                (Plugin::NodeResourcesFit, "PreFilter", "Success", 1),
+                (Plugin::TaintToleration, "Filter", "UnschedulableAndUnresolvable", 1),
+                (Plugin::NodeResourcesFit, "Filter", "Success", 2),
+                (Plugin::NodeAffinity, "PreScore", "Skip", 1),
+                (Plugin::TaintToleration, "PreScore", "Success", 1),
+                (Plugin::NodeResourcesFit, "Score", "Success", 2),
+                (Plugin::TaintToleration, "ScoreExtensionNormalize", "Success", 1),
+                (Plugin::DefaultPreemption, "PostFilter", "Unschedulable", 0),
+            ][..],
+        ),
+        (
+            "16",
+            &[
+                (Plugin::NodeResourcesFit, "Filter", "Success", 0),
+                (Plugin::TaintToleration, "PreScore", "Success", 0),
+                (Plugin::DefaultPreemption, "PostFilter", "Unschedulable", 1),
+            ],
+        ),
+    ] {
+        let ((chosen, steps), (untold, none)) = (cycle(cpu, true), cycle(cpu, false));
+        assert_eq!((&chosen, none), (&untold, vec![]), "{cpu}");
+        let begun = steps.iter().filter(|step| **step == Step::Begin).count();
+        assert_eq!(2 * begun, steps.len(), "{cpu}");
+        for (plugin, point, said, times) in expected {
+            let end = Step::End(*plugin, point, said);
+            let told = steps.iter().filter(|step| **step == end).count();
+            assert_eq!(told, *times, "{cpu} {end:?} in {steps:?}");
+        }
+    }
 }

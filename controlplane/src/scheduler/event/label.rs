@@ -2,7 +2,7 @@
 
 use super::Event;
 use crate::scheduler::pod::{Amounts, PodInfo};
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt;
 
 /// An attempt failed.
@@ -91,6 +91,22 @@ pub fn node(old: Option<&Node>, new: Option<&Node>) -> &'static str {
     }
 }
 
+/// A change of a pod, where it is taken in: by whether it has a node, then and now.
+pub fn pod(old: Option<&Pod>, new: Option<&Pod>) -> &'static str {
+    let is_assigned = |pod: &Pod| {
+        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
+        node.is_some_and(|node| !node.is_empty())
+    };
+    match (old.map(is_assigned), new.map(is_assigned)) {
+        (Some(true), Some(true)) => "AssignedPodUpdate",
+        (_, Some(true)) => "AssignedPodAdd",
+        (None, _) => ADDED,
+        (Some(true), _) => "AssignedPodDelete",
+        (Some(false), Some(false)) => "UnschedulablePodUpdate",
+        (Some(false), None) => "UnschedulablePodDelete",
+    }
+}
+
 /// Any other event. That a pod waits for a node no longer is to upstream as if one had left it; changes of namespaces wake nobody
 /// there, and have a name of that kind.
 pub fn of(event: &Event<'_>) -> &'static str {
@@ -169,6 +185,25 @@ mod tests {
             let expected = (format!("UnschedulablePod{waiting}"), format!("AssignedPod{assigned}"));
             let (waiting, assigned) = of(change.clone());
             assert_eq!((waiting.to_owned(), assigned.to_owned()), expected, "{change}");
+        }
+    }
+
+    #[test]
+    fn a_pod_that_is_taken_in_is_called_by_where_it_is() {
+        let (waits, runs) = (pod("p", json!({})), pod("p", json!({"spec": {"nodeName": "n"}})));
+        let (waits, runs) = (Some(&*waits.pod), Some(&*runs.pod));
+        for (old, new, expected) in [
+            (None, waits, "UnschedulablePodAdd"),
+            (waits, waits, "UnschedulablePodUpdate"),
+            (waits, None, "UnschedulablePodDelete"),
+            (None, runs, "AssignedPodAdd"),
+            (waits, runs, "AssignedPodAdd"),
+            (runs, runs, "AssignedPodUpdate"),
+            (runs, None, "AssignedPodDelete"),
+            // Another pod of its name.
+            (runs, waits, "AssignedPodDelete"),
+        ] {
+            assert_eq!(super::pod(old, new), expected);
         }
     }
 

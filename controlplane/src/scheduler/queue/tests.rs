@@ -62,7 +62,12 @@ async fn cycles_and_time_are_counted_from_when_a_pod_may_have_one() {
     queue.put(info("a", 1, json!({})), now + seconds(7));
     for attempts in 1..4 {
         assert!(pop(&mut queue, now + seconds(1000 * u64::from(attempts))).is_some());
-        assert_eq!(queue.tried("a"), Some((attempts, now + seconds(5))));
+        let tried = Tried {
+            attempts,
+            since: now + seconds(5),
+            waited_long: false,
+        };
+        assert_eq!(queue.tried("a"), Some(tried));
         assert_eq!(queue.decided(), 1);
         queue.fail("a", ScheduleFailure::Error, now + seconds(1000 * u64::from(attempts)));
     }
@@ -346,4 +351,46 @@ proptest! {
         let free: Vec<String> = gated.iter().filter(|(_, is_gated)| !**is_gated).map(|(name, _)| name.clone()).collect();
         prop_assert_eq!(turns, free);
     }
+}
+
+/// Whom pods wait for is counted where they are, whatever becomes of them: by each plugin that refused, until the next cycle.
+#[tokio::test(start_paused = true)]
+async fn plugins_are_counted_as_long_as_pods_wait_because_of_them() {
+    let now = Instant::now();
+    let mut queue = PodQueue::default();
+    let blamed = |queue: &PodQueue| -> Vec<(Plugin, usize)> {
+        let all = queue.blamed().filter(|(.., pods)| *pods > 0);
+        all.map(|(plugin, profile, pods)| {
+            assert_eq!(profile, "default-scheduler");
+            (plugin, pods)
+        })
+        .collect()
+    };
+    let (fit, taints) = (Plugin::NodeResourcesFit, Plugin::TaintToleration);
+    let both = PluginSet::NONE.with(fit).with(taints);
+    let gated = json!({"spec": {"schedulingGates": [{"name": "x"}]}});
+    queue.put(info("g", 0, gated), now);
+    queue.put(info("a", 0, json!({})), now);
+    queue.put(info("b", 0, json!({})), now);
+    let gates = (Plugin::SchedulingGates, 1);
+    assert_eq!(blamed(&queue), [gates]);
+    for (uid, refused) in [("a", both), ("b", PluginSet::NONE.with(fit))] {
+        assert_eq!(pop(&mut queue, now).as_deref(), Some(uid));
+        queue.fail(uid, ScheduleFailure::Unschedulable(refused), now);
+    }
+    assert_eq!(blamed(&queue), [gates, (taints, 1), (fit, 2)]);
+    // Nothing happens for long: both are tried again, which is known of them until they are refused again.
+    let later = now + seconds(1000);
+    assert_eq!(pop(&mut queue, later).as_deref(), Some("a"));
+    assert!(queue.tried("a").unwrap().waited_long);
+    assert_eq!(blamed(&queue), [gates, (fit, 1)], "one of them is in a cycle");
+    queue.fail("a", ScheduleFailure::Unschedulable(PluginSet::NONE.with(taints)), later);
+    assert!(!queue.tried("a").unwrap().waited_long);
+    assert_eq!(blamed(&queue), [gates, (taints, 1), (fit, 1)]);
+    queue.put(info("g", 0, json!({})), later);
+    queue.remove("b");
+    assert_eq!(blamed(&queue), [(taints, 1)]);
+    queue.remove("a");
+    queue.remove("g");
+    assert_eq!(blamed(&queue), []);
 }

@@ -5,12 +5,11 @@
 
 use super::follow::{Source, take_whole};
 use super::sink::{Event, Sink};
-use crate::json_text::members;
+use super::text::event_without_owners;
 use futures::AsyncBufReadExt;
 use futures::io::AsyncBufRead;
 use kube::api::WatchParams;
 use kube::core::Request;
-use std::borrow::Cow;
 use std::error::Error;
 use std::io;
 use std::pin::Pin;
@@ -60,29 +59,13 @@ impl Events {
             let error = io::Error::new(io::ErrorKind::InvalidData, error);
             kube::Error::ReadEvents(error)
         })?;
-        let event = sink.event(&without_owners(text)).map_err(kube::Error::SerdeError)?;
+        let event = sink
+            .event(&event_without_owners(text))
+            .map_err(kube::Error::SerdeError)?;
         self.line.clear();
         self.line.shrink_to(KEPT_BYTES);
         Ok(Some(event))
     }
-}
-
-/// An event's text without the managedFields of its object: they take as long to be read as all the rest, and no informer keeps them.
-fn without_owners(event: &str) -> Cow<'_, str> {
-    let member = |object, name| members(object).find(|(key, _)| *key == name);
-    let metadata = member(event, "object").and_then(|(_, object)| member(object, "metadata"));
-    let owners = metadata.and_then(|(_, metadata)| member(metadata, "managedFields"));
-    let without = owners.and_then(|(key, list)| {
-        let offset = |part: &str| part.as_ptr().addr().checked_sub(event.as_ptr().addr());
-        // The key's quote stands before it.
-        let head = event.get(..offset(key)?.checked_sub(1)?)?;
-        let tail = event.get(offset(list)? + list.len()..)?;
-        Some(match tail.strip_prefix(',') {
-            Some(tail) => [head, tail].concat(),
-            None => [head.strip_suffix(',').unwrap_or(head), tail].concat(),
-        })
-    });
-    without.map_or(Cow::Borrowed(event), Cow::Owned)
 }
 
 /// Whether a server went away in the middle.
@@ -96,52 +79,4 @@ fn is_end(error: &io::Error) -> bool {
         next = error.source();
     }
     false
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn owners_are_left_out_wherever_they_stand_and_nothing_else() {
-        let owned = |metadata: &str| {
-            format!(
-                r#"{{"type":"ADDED","object":{{"kind":"Pod","metadata":{metadata},"spec":{{"managedFields":[1]}}}}}}"#
-            )
-        };
-        for (metadata, left) in [
-            (
-                r#"{"managedFields":[{"fieldsV1":{"f:a":{"k:{\"n\":\"}]\"}":{}}}}],"name":"b"}"#,
-                r#"{"name":"b"}"#,
-            ),
-            (r#"{"name":"b","managedFields":[]}"#, r#"{"name":"b"}"#),
-            (
-                r#"{"a":"ä","managedFields":[[{}]],"name":"b"}"#,
-                r#"{"a":"ä","name":"b"}"#,
-            ),
-            (r#"{"managedFields":null}"#, "{}"),
-            (
-                r#"{"name":"\"managedFields\":[]"}"#,
-                r#"{"name":"\"managedFields\":[]"}"#,
-            ),
-            (
-                r#"{"labels":{"managedFields":"x"}}"#,
-                r#"{"labels":{"managedFields":"x"}}"#,
-            ),
-            (r#"{"managedFields":[{"#, r#"{"managedFields":[{"#),
-        ] {
-            assert_eq!(without_owners(&owned(metadata)), owned(left), "{metadata}");
-        }
-        for text in [
-            "",
-            "{",
-            "{}",
-            "[]",
-            r#"{"object":1}"#,
-            r#"{"object":{"metadata":[]}}"#,
-            "ä",
-        ] {
-            assert_eq!(without_owners(text), text);
-        }
-    }
 }

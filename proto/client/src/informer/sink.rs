@@ -3,7 +3,7 @@
 //! [`Plain`] is the one part of an informer that there is for each kind; where objects come by way of trees there is none.
 
 use super::store::Held;
-use super::{Key, Object, Progress, Shared};
+use super::{Key, Object, Progress, Shared, text};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::{ObjectList, Status, WatchEvent};
 use serde::Deserialize;
@@ -72,11 +72,17 @@ impl<K: Object> Sink for Plain<K> {
     }
 
     fn replace(&self, list: &str) -> Result<String, serde_json::Error> {
-        let list: ObjectList<K> = serde_json::from_str(list)?;
-        let objects = list.items.into_iter();
-        let objects = objects.map(|object| Arc::new(fitted((self.trim)(object))) as Held);
-        self.shared.store.replace(objects.collect());
-        Ok(list.metadata.resource_version.unwrap_or_default())
+        let take = |object| Arc::new(fitted((self.trim)(object))) as Held;
+        let Some((revision, objects)) = text::parts(list) else {
+            let list: ObjectList<K> = serde_json::from_str(list)?;
+            self.shared.store.replace(list.items.into_iter().map(take).collect());
+            return Ok(list.metadata.resource_version.unwrap_or_default());
+        };
+        // One after the other: of each is kept less than is read.
+        let read = |object: &&str| serde_json::from_str(&text::without_owners(object)).map(take);
+        let kept: Result<Vec<Held>, _> = objects.iter().map(read).collect();
+        self.shared.store.replace(kept?);
+        Ok(revision)
     }
 
     fn event(&self, text: &str) -> Result<Event, serde_json::Error> {
@@ -158,9 +164,9 @@ fn read_list(text: &str, take: &mut Take) -> Result<String, serde_json::Error> {
 /// Of a list's metadata, what is needed.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Metadata {
+pub(super) struct Metadata {
     #[serde(rename = "resourceVersion")]
-    resource_version: Option<String>,
+    pub(super) resource_version: Option<String>,
 }
 
 struct List<'a, 'b>(&'a mut Take<'b>);

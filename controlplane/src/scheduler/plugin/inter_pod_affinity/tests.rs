@@ -1,5 +1,6 @@
 use super::*;
 use crate::scheduler::cycle::Search;
+use crate::scheduler::plugin::steps::Told;
 use crate::scheduler::profile::Profile;
 use crate::scheduler::testing::{cluster, labelled, node, pod, schedule, verdicts, zoned};
 use serde_json::{Value, json};
@@ -148,7 +149,7 @@ fn what_if_counts_are_as_if_counted_anew() {
     let profile = Profile::default();
     let mut empty = zones();
     empty.know_all(asked.topology_keys());
-    let mut state = State::begin(&empty, &profile, &asked, None).unwrap();
+    let mut state = State::begin(&empty, &profile, &asked, None, Told::default()).unwrap();
     for others in [vec![&db], vec![&db, &web], vec![&db, &held], vec![&web, &held]] {
         let mut counted = zones();
         for other in &others {
@@ -172,7 +173,7 @@ fn what_if_counts_are_as_if_counted_anew() {
 
 fn scored(cluster: &mut Cluster, pod: &PodInfo, profile: &Profile) -> Option<Vec<i64>> {
     cluster.know_all(pod.topology_keys());
-    let state = State::begin(cluster, profile, pod, None).unwrap();
+    let state = State::begin(cluster, profile, pod, None, Told::default()).unwrap();
     let slots: Vec<usize> = cluster.present().map(|node| node.slot).collect();
     pre_score(&state).map(|scoring| scoring.scores(&slots))
 }

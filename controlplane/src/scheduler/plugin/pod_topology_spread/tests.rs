@@ -1,5 +1,6 @@
 use super::*;
 use crate::scheduler::cycle::Search;
+use crate::scheduler::plugin::steps::Told;
 use crate::scheduler::testing::{cluster, labelled, node, pod, schedule, verdicts, zoned};
 use k8s_openapi::api::core::v1::Node;
 use serde_json::{Value, json};
@@ -127,7 +128,7 @@ fn label_keys_make_each_revision_spread_by_itself() {
 fn scored(cluster: &mut Cluster, pod: &PodInfo, owned: Option<&Selector>) -> Option<Vec<i64>> {
     let profile = Profile::default();
     cluster.know_all(pod.topology_keys().chain(default_keys(&profile)));
-    let state = State::begin(cluster, &profile, pod, owned).unwrap();
+    let state = State::begin(cluster, &profile, pod, owned, Told::default()).unwrap();
     let slots: Vec<usize> = cluster.present().map(|node| node.slot).collect();
     pre_score(&state, &slots).map(|scoring| scoring.scores(&slots))
 }
