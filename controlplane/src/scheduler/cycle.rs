@@ -195,7 +195,7 @@ impl Search {
 
     /// What evicting could do for a pod of whose [`Candidates`] extenders left none; `error` says why.
     pub fn preempt_instead(&mut self, cluster: &Cluster, request: Request<'_>, error: FitError) -> Unplaced {
-        match State::begin(cluster, request.profile, request.pod, request.owned) {
+        match State::begin(cluster, request.profile, request.pod, request.owned, request.told) {
             Ok(mut state) => self.preempt(&mut state, error, request),
             Err(_) => no_way(error, request.profile),
         }
