@@ -115,7 +115,7 @@ pub(super) async fn ask(socket: PathBuf) -> Result<Registrant, String> {
         supported_versions,
     } = info;
     let endpoint = match endpoint.is_empty() {
-        true => socket,
+        true => socket.clone(),
         false => PathBuf::from(endpoint),
     };
     Ok(Registrant {
@@ -123,6 +123,7 @@ pub(super) async fn ask(socket: PathBuf) -> Result<Registrant, String> {
         kind: r#type,
         plugin: Plugin {
             name,
+            socket,
             endpoint,
             versions: supported_versions,
         },
