@@ -10,6 +10,7 @@ use crate::pinning::{align::Giver, asking};
 use crate::pod_object;
 use proto::cri;
 use serde_json::json;
+use std::time::Duration;
 
 const R: &str = "example.com/dev";
 
