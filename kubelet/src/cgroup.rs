@@ -5,6 +5,7 @@
 //! pod nothing of which runs any more ([`stray`]), and those of a pod that goes for memory, should the runtime be too slow ([`need`]).
 //! Moves none but those that are in no cgroup, and the kubelet ([`gather`]).
 
+mod below;
 mod gather;
 mod hierarchy;
 pub mod limits;
@@ -230,7 +231,7 @@ impl Inner {
         if let Some(systemd) = &self.systemd
             && tree.exists(path)
         {
-            tree.check_empty(path)?;
+            tree.clear(path)?;
             let slice = systemd::unit(path);
             systemd.stop(slice).map_err(|source| CgroupError::Systemd {
                 doing: "stop",

@@ -3,13 +3,14 @@
 //! [`state`] is what plugins list and who has which, [`choice`] chooses, [`draft`] is a trial for one pod that tells the topology
 //! manager where it could be, [`answer`] is what a container starts with, [`checkpoint`] is upstream's file: all of them values.
 //! [`Devices`] owns them, and the connections to plugins; [`registration`] is how those come, [`give`] what is asked of them.
-//! What is given is on disk before a container is created with it. Never judges anything but devices.
+//! What is given is on disk before a container is created with it ([`keep`]). Never judges anything but devices.
 
 pub mod answer;
 pub mod checkpoint;
 pub mod choice;
 pub mod draft;
 pub mod give;
+mod keep;
 mod plugin;
 pub mod registration;
 pub(crate) mod socket;
@@ -19,13 +20,14 @@ pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 
-use crate::host::{FileWork, WorkError};
+use crate::host::FileWork;
 use crate::metrics::DeviceMetrics;
 use crate::pinning::hint::NumaMask;
 use crate::reason::device_health;
 use client::ordered::CollectOrdered;
 use draft::Draft;
 use k8s_openapi::api::core::v1::{Pod, ResourceHealth, ResourceStatus};
+pub use keep::KeepError;
 use plugin::{CallError, Plugin};
 use proto::api::names::is_extended_resource;
 use state::{Capacity, Device, Options, State};
@@ -33,21 +35,9 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
-
-/// How long a container's creation waits for the file.
-const DEADLINE: Duration = Duration::from_secs(60);
-
-/// The checkpoint cannot be written.
-#[derive(Debug, thiserror::Error)]
-#[error("write {path}: {why}")]
-pub struct KeepError {
-    path: PathBuf,
-    why: Arc<dyn std::error::Error + Send + Sync>,
-}
 
 /// The node's devices. Clones share them.
 #[derive(Clone)]
@@ -76,6 +66,8 @@ struct Held {
     changed: u64,
     /// The newest change that is on disk.
     written: u64,
+    /// Whether somebody tries again to write what could not be written.
+    retries: bool,
 }
 
 /// The plugin that answers for a resource.
@@ -175,7 +167,7 @@ impl Devices {
             }),
             news: watch::Sender::default(),
             metrics,
-            files: FileWork::new(DEADLINE),
+            files: FileWork::new(keep::DEADLINE),
         }))
     }
 
@@ -246,30 +238,6 @@ impl Devices {
         at(&self.0.held().state)
     }
 
-    /// Waits until all that was given and taken so far is on disk.
-    ///
-    /// # Errors
-    /// It is not. The change stands in memory and is written with the next.
-    pub async fn kept(&self) -> Result<(), KeepError> {
-        let inner = &self.0;
-        let change = {
-            let held = inner.held();
-            if held.written >= held.changed {
-                return Ok(());
-            }
-            held.changed
-        };
-        let job = inner.clone();
-        let written = inner.files.run(checkpoint::FILE, move || job.write(change)).await;
-        let why: Arc<dyn std::error::Error + Send + Sync> = match written {
-            Ok(Ok(())) => return Ok(()),
-            Ok(Err(error)) => Arc::new(error),
-            Err(error) => Arc::<WorkError>::new(error),
-        };
-        let path = inner.directory.join(checkpoint::FILE);
-        Err(KeepError { path, why })
-    }
-
     /// A plugin answers for a resource from now on.
     fn connect(&self, resource: &str, plugin: Plugin, options: Options) -> Option<Connected> {
         let mut held = self.0.held();
@@ -297,10 +265,11 @@ impl Devices {
         })
     }
 
-    /// Ends the connection to a resource's plugin, if that is the one at this socket.
-    fn cut(&self, resource: &str, socket: &Path) {
+    /// Ends the connection to a resource's plugin, if that is the one that registered at this socket.
+    fn cut(&self, resource: &str, registration: &Path) {
         let mut held = self.0.held();
-        let is_meant = held.plugins.get(resource).is_some_and(|link| link.plugin.is_at(socket));
+        let link = held.plugins.get(resource);
+        let is_meant = link.is_some_and(|link| link.plugin.registered_at(registration));
         let link = is_meant.then(|| held.plugins.remove(resource));
         // Whoever listens to it takes the lock as it ends.
         drop(held);
@@ -320,24 +289,6 @@ impl Inner {
 
     fn tell(&self) {
         self.news.send_modify(|count| *count += 1);
-    }
-
-    /// Writes the file, unless somebody else has meanwhile.
-    fn write(&self, change: u64) -> io::Result<()> {
-        // A copy, which shares what is large: nobody waits for the state while all of it becomes text.
-        let (state, changed) = {
-            let held = self.held();
-            if held.written >= change {
-                return Ok(());
-            }
-            (held.state.clone(), held.changed)
-        };
-        let text = checkpoint::write(&state);
-        socket::make_directory(&self.directory)?;
-        crate::pinning::files::replace(&self.directory.join(checkpoint::FILE), &text)?;
-        let mut held = self.held();
-        held.written = held.written.max(changed);
-        Ok(())
     }
 }
 

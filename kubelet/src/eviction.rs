@@ -8,6 +8,7 @@ mod decide;
 mod earlier;
 mod grip;
 pub mod guard;
+mod hung;
 pub mod local_storage;
 mod measure;
 mod message;

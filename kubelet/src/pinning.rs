@@ -19,6 +19,7 @@ mod open;
 mod read;
 pub mod reconcile;
 mod rules;
+mod tally;
 #[cfg(test)]
 mod tests;
 mod told;
@@ -28,6 +29,7 @@ mod unbounded;
 pub use open::OpenError;
 pub(crate) use open::reserved_list;
 pub use rules::{CpuRules, Rules, TopologyRules};
+pub use tally::Tally;
 pub use unbounded::Unbounded;
 
 use crate::admission::decide::Rejection;
@@ -139,7 +141,7 @@ pub struct Share {
 }
 
 impl Pinning {
-    /// What a pod's containers would have alone, near what `others` give them: those are asked first, as upstream's devices are.
+    /// [`Self::try_place`], counted.
     ///
     /// # Errors
     /// Why the node cannot give it.
@@ -149,23 +151,31 @@ impl Pinning {
         others: &mut [&mut dyn Giver],
         metrics: &PinningMetrics,
     ) -> Result<Share, Rejection> {
-        let began = Instant::now();
-        let inner = self.0.as_deref();
-        let drafts = inner.map(|inner| inner.drafts(&mut inner.held(), pod, metrics));
-        let placed = self.place_as(drafts, pod, others, metrics);
-        metrics.admitted(began.elapsed());
+        let (placed, tally) = self.try_place(pod, others);
+        tally.tell(metrics);
         placed
+    }
+
+    /// What a pod's containers would have alone, or why the node cannot give it, near what `others` give them: those are asked first, as
+    /// upstream's devices are. Whether this was the pod's one admission, which is counted, is whoever asks' to say.
+    pub fn try_place(&self, pod: &Pod, others: &mut [&mut dyn Giver]) -> (Result<Share, Rejection>, Tally) {
+        let (began, mut tally) = (Instant::now(), Tally::default());
+        let inner = self.0.as_deref();
+        let drafts = inner.map(|inner| inner.drafts(&mut inner.held(), pod, &tally));
+        let placed = self.place_as(drafts, pod, others, &tally);
+        tally.took(began.elapsed());
+        (placed, tally)
     }
 
     /// Whether a pod would be placed if only the pods that are `kept`, by UID, had anything. Nothing changes, and nothing is counted.
     pub fn would_place(&self, pod: &Pod, others: &mut [&mut dyn Giver], kept: impl Fn(&str) -> bool) -> bool {
-        let metrics = PinningMetrics::untold();
+        let tally = Tally::default();
         let inner = self.0.as_deref();
         let drafts = inner.map(|inner| {
             let mut held = inner.held().only(kept);
-            inner.drafts(&mut held, pod, &metrics)
+            inner.drafts(&mut held, pod, &tally)
         });
-        self.place_as(drafts, pod, others, &metrics).is_ok()
+        self.place_as(drafts, pod, others, &tally).is_ok()
     }
 
     fn place_as(
@@ -173,12 +183,12 @@ impl Pinning {
         drafts: Option<Drafts<'_>>,
         pod: &Pod,
         others: &mut [&mut dyn Giver],
-        metrics: &PinningMetrics,
+        tally: &Tally,
     ) -> Result<Share, Rejection> {
         let asked = asking::of_pod(pod);
         let (Some(inner), Some((mut cpus, mut memory))) = (&self.0, drafts) else {
             let rules = (&TopologyRules::default(), &Nodes::default());
-            return align::give_all(rules, others, &asked, metrics).map(|()| Share::default());
+            return align::give_all(rules, others, &asked, tally).map(|()| Share::default());
         };
         let mut givers: Vec<&mut dyn Giver> = Vec::new();
         for other in others {
@@ -187,7 +197,7 @@ impl Pinning {
         givers.extend(cpus.as_mut().map(|cpus| cpus as &mut dyn Giver));
         givers.extend(memory.as_mut().map(|memory| memory as &mut dyn Giver));
         let rules = (&inner.topology, &inner.nodes);
-        let placed = align::give_all(rules, &mut givers, &asked, metrics);
+        let placed = align::give_all(rules, &mut givers, &asked, tally);
         placed.map(|()| Share {
             cpus: cpus.map(|cpus| cpus.draft.given()).unwrap_or_default(),
             memory: memory.map(|memory| memory.draft.given()).unwrap_or_default(),
@@ -322,17 +332,17 @@ impl Pinning {
 
 impl Inner {
     /// Begins to give a pod what it asks for.
-    fn drafts<'a>(&'a self, held: &mut Held, pod: &Pod, metrics: &'a PinningMetrics) -> Drafts<'a> {
+    fn drafts<'a>(&'a self, held: &mut Held, pod: &Pod, tally: &'a Tally) -> Drafts<'a> {
         let uid = pod_object::uid(pod);
         let uid = uid.as_str();
         let cpus = self.cpu.as_ref().map(|cpu| giver::Cpus {
             draft: cpu.draft(&held.cpus, uid),
             whole_cores: cpu.options().full_pcpus_only,
-            metrics,
+            tally,
         });
         let memory = self.memory.as_ref().map(|memory| giver::Memory {
             draft: memory.draft(&mut held.tables, &held.memory, uid),
-            metrics,
+            tally,
         });
         (cpus, memory)
     }

@@ -30,6 +30,8 @@ pub const DEVICE: &str = "DevicePlugin";
 pub struct Plugin {
     /// Its name, such as a driver's.
     pub name: String,
+    /// The socket of its registration: of two that name one endpoint each stands and goes for itself.
+    pub socket: PathBuf,
     /// The socket it serves at; that of its registration unless it says otherwise.
     pub endpoint: PathBuf,
     /// The versions or services it says it has.

@@ -26,6 +26,8 @@ pub mod event {
     pub const POLICY_NOT_ENFORCED: &str = "NetworkPolicyNotEnforced";
     /// A new pod lacks what deleted pods still have, and waits for them to end (likewise).
     pub const WAITING_FOR_ROOM: &str = "WaitingForRoom";
+    /// What is in the pod's volumes cannot be told.
+    pub const VOLUME_CONDITION_ABNORMAL: &str = "VolumeConditionAbnormal";
     /// The node runs short of something and begins to reclaim it.
     pub const EVICTION_THRESHOLD_MET: &str = "EvictionThresholdMet";
     /// The pod had to go: it used too much, or the node had too little.

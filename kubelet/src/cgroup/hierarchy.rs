@@ -1,6 +1,6 @@
 //! One cgroup tree of either kind, over plain files: a test gives it a directory of its own.
 
-use super::{CgroupError, Usage, Values, v1, v2};
+use super::{CgroupError, Usage, Values, below, v1, v2};
 use client::ordered::Arrange;
 use client::ordered::CollectOrdered;
 use std::collections::BTreeSet;
@@ -175,16 +175,19 @@ impl Hierarchy {
         self.roots(path).iter().any(|root| root.is_dir())
     }
 
-    /// Fails, as removing would, while a process is in the cgroup or below it.
-    pub(super) fn check_empty(&self, path: &str) -> Result<(), CgroupError> {
-        self.roots(path).iter().try_for_each(|root| check_empty(root))
+    /// Removes all below the cgroup; fails, as removing itself would, while a process is in it or below it.
+    pub(super) fn clear(&self, path: &str) -> Result<(), CgroupError> {
+        self.roots(path).iter().try_for_each(|root| {
+            below::clear(root)?;
+            check_empty(root)
+        })
     }
 
     /// Removes the cgroup and every empty one below it, in all trees; tries all before reporting the first failure.
     pub(super) fn remove(&self, path: &str) -> Result<(), CgroupError> {
         let mut first = Ok(());
         for root in self.roots(path) {
-            let result = remove_tree(&root);
+            let result = below::remove(&root);
             if first.is_ok() {
                 first = result;
             }
@@ -208,7 +211,9 @@ impl Hierarchy {
     /// The processes in the cgroup and below it.
     pub(super) fn processes(&self, path: &str) -> BTreeSet<u32> {
         let mut found = BTreeSet::new();
-        self.roots(path).iter().for_each(|root| processes(root, &mut found));
+        self.roots(path)
+            .iter()
+            .for_each(|root| below::processes(root, &mut found));
         found
     }
 
@@ -312,38 +317,10 @@ fn child_dirs(path: &Path) -> Result<Vec<PathBuf>, CgroupError> {
 }
 
 fn check_empty(path: &Path) -> Result<(), CgroupError> {
-    for child in child_dirs(path)? {
-        check_empty(&child)?;
-    }
     match fs::read_to_string(path.join("cgroup.procs")) {
         Ok(processes) if !processes.trim().is_empty() => Err(CgroupError::Remove {
             path: path.to_owned(),
             source: io::ErrorKind::ResourceBusy.into(),
-        }),
-        _ => Ok(()),
-    }
-}
-
-fn processes(path: &Path, found: &mut BTreeSet<u32>) {
-    let text = fs::read_to_string(path.join("cgroup.procs")).unwrap_or_default();
-    found.extend(
-        text.lines()
-            .filter_map(|line| line.parse::<u32>().ok())
-            .filter(|pid| *pid != 0),
-    );
-    for child in child_dirs(path).unwrap_or_default() {
-        processes(&child, found);
-    }
-}
-
-fn remove_tree(path: &Path) -> Result<(), CgroupError> {
-    for child in child_dirs(path)? {
-        remove_tree(&child)?;
-    }
-    match fs::remove_dir(path) {
-        Err(source) if source.kind() != io::ErrorKind::NotFound => Err(CgroupError::Remove {
-            path: path.to_owned(),
-            source,
         }),
         _ => Ok(()),
     }

@@ -7,7 +7,7 @@
 mod tests;
 
 use super::state::Device;
-use crate::pinning::hint::{Hint, NumaMask, Wishes};
+use crate::pinning::hint::{Hint, NODES_MAX, NumaMask, Wishes};
 use client::ordered::CollectOrdered;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -211,37 +211,92 @@ fn is_placed(devices: &BTreeMap<String, Device>) -> bool {
     devices.values().any(|device| device.placed)
 }
 
-/// Devices that are on the same NUMA nodes.
-#[derive(Default)]
+/// Devices of some NUMA nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Group {
     all: usize,
     free: usize,
     again: usize,
 }
 
-/// Every set of NUMA nodes with as many free devices and all that are to be used again; preferred are those of no more nodes than an
-/// empty machine would need. Devices are counted by nodes first: a plugin may list many.
-fn hints(pool: Pool<'_>, reuse: &BTreeSet<String>, count: usize, numas: NumaMask) -> Wishes {
-    let mut groups: BTreeMap<NumaMask, Group> = BTreeMap::new();
-    for (id, device, is_free) in pool.all().filter(|(_, device, _)| device.placed) {
-        let group = groups.entry(device.numas()).or_default();
-        group.all += 1;
-        // What is to be used again and nobody's at once counts twice upstream: it never is both.
-        group.free += usize::from(is_free && !reuse.contains(id));
-        group.again += usize::from(reuse.contains(id));
+impl Group {
+    fn add(&mut self, other: Self) {
+        self.all += other.all;
+        self.free += other.free;
+        self.again += other.again;
     }
-    let again: usize = groups.values().map(|group| group.again).sum();
+}
+
+/// How many devices are on which of the machine's NUMA nodes. A plugin may list many devices, each on nodes of its own, and nodes that no
+/// machine has: there are as many entries as there are ways to choose some of the machine's nodes, and no more.
+struct Table {
+    ids: Vec<u32>,
+    /// By the nodes chosen, a bit each: the devices that are on none but these.
+    within: Vec<Group>,
+}
+
+impl Table {
+    fn of(pool: Pool<'_>, reuse: &BTreeSet<String>, numas: NumaMask) -> Self {
+        let ids: Vec<u32> = numas.ids().take(NODES_MAX).collect();
+        let mut table = Self {
+            within: vec![Group::default(); 1 << ids.len()],
+            ids,
+        };
+        for (id, device, is_free) in pool.all().filter(|(_, device, _)| device.placed) {
+            let again = reuse.contains(id);
+            let at = table.at(device.numas());
+            table.within[at].add(Group {
+                all: 1,
+                // What is to be used again and nobody's at once counts twice upstream: it never is both.
+                free: usize::from(is_free && !again),
+                again: usize::from(again),
+            });
+        }
+        // So far of exactly these nodes: one node after another, all that have it also have what those without it have.
+        for node in (0..table.ids.len()).map(|index| 1 << index) {
+            for at in (0..table.within.len()).filter(|at| at & node != 0) {
+                let without = table.within[at ^ node];
+                table.within[at].add(without);
+            }
+        }
+        table
+    }
+
+    fn at(&self, numas: NumaMask) -> usize {
+        let own = self.ids.iter().enumerate().filter(|(_, id)| numas.has(**id));
+        own.fold(0, |at, (index, _)| at | (1 << index))
+    }
+
+    /// All devices, those that are on none of the machine's nodes too.
+    fn all(&self) -> Group {
+        self.within.last().copied().unwrap_or_default()
+    }
+
+    /// The devices that are on one of these nodes at least: all but those that are only on the others.
+    fn meeting(&self, numas: NumaMask) -> Group {
+        let others = self.within[self.within.len() - 1 - self.at(numas)];
+        let all = self.all();
+        Group {
+            all: all.all - others.all,
+            free: all.free - others.free,
+            again: all.again - others.again,
+        }
+    }
+}
+
+/// Every set of NUMA nodes with as many free devices and all that are to be used again; preferred are those of no more nodes than an
+/// empty machine would need.
+fn hints(pool: Pool<'_>, reuse: &BTreeSet<String>, count: usize, numas: NumaMask) -> Wishes {
+    let table = Table::of(pool, reuse, numas);
+    let again = table.all().again;
     let mut fewest = numas.len();
     let mut possible = Vec::new();
     for mask in NumaMask::subsets(numas.ids()) {
-        let own = groups.iter().filter(|(of, _)| of.meets(mask));
-        let (all, has_free, has_again) = own.fold((0, 0, 0), |(all, free, again), (_, group)| {
-            (all + group.all, free + group.free, again + group.again)
-        });
-        if all >= count {
+        let own = table.meeting(mask);
+        if own.all >= count {
             fewest = fewest.min(mask.len());
         }
-        if has_again == again && has_again + has_free >= count {
+        if own.again == again && own.again + own.free >= count {
             possible.push(mask);
         }
     }

@@ -75,25 +75,25 @@ pub enum CallError {
 #[derive(Clone, Debug)]
 pub(super) struct Plugin {
     client: Client,
-    /// Where it was dialled.
-    endpoint: Arc<Path>,
+    /// Where it registered.
+    registration: Arc<Path>,
 }
 
 impl Plugin {
-    /// Dials a plugin's socket, which may be there a moment before anybody listens.
-    pub(super) async fn dial(socket: &Path) -> Result<Self, CallError> {
+    /// Dials the socket of a plugin that registered at this or at another one. It may be there a moment before anybody listens.
+    pub(super) async fn dial(socket: &Path, registration: &Path) -> Result<Self, CallError> {
         let failed = |error: io::Error| CallError::Dial(format!("{}: {error}", socket.display()));
         let stream = crate::plugin::dial(socket).await.map_err(failed)?;
-        let endpoint = Arc::from(socket);
+        let registration = Arc::from(registration);
         Ok(Self {
-            endpoint,
+            registration,
             ..Self::over(stream).await?
         })
     }
 
-    /// Whether this is the plugin at that socket.
-    pub(super) fn is_at(&self, socket: &Path) -> bool {
-        *self.endpoint == *socket
+    /// Whether this is the plugin that registered at that socket.
+    pub(super) fn registered_at(&self, socket: &Path) -> bool {
+        *self.registration == *socket
     }
 
     /// A plugin at the other end of a connection.
@@ -108,8 +108,8 @@ impl Plugin {
             Ok(channel) => {
                 let channel = channel.map_err(|error| CallError::Dial(error.to_string()))?;
                 let client = Client::new(channel, "v1beta1.DevicePlugin", MESSAGE_BYTES_MAX);
-                let endpoint = Arc::from(Path::new(""));
-                Ok(Self { client, endpoint })
+                let registration = Arc::from(Path::new(""));
+                Ok(Self { client, registration })
             }
             Err(_) => Err(CallError::Dial("context deadline exceeded".to_owned())),
         }

@@ -83,12 +83,13 @@ impl Handler for Found {
                 "the endpoint {endpoint} is no absolute path of a socket"
             )));
         }
-        let registered = self.devices.register(resource, &plugin.endpoint, &self.shutdown);
+        let sockets = (plugin.endpoint.as_path(), plugin.socket.as_path());
+        let registered = self.devices.register(resource, sockets, &self.shutdown);
         registered.await.map_err(|error| Refusal::Failed(error.to_string()))
     }
 
     fn deregister(&self, plugin: &found::Plugin) {
-        self.devices.deregister(&plugin.name, &plugin.endpoint);
+        self.devices.deregister(&plugin.name, &plugin.socket);
     }
 }
 
@@ -107,21 +108,21 @@ impl Devices {
         }
     }
 
-    /// Registers the plugin at a socket for a resource; who had it before has it no longer. It is listened to from now on, until
-    /// it goes or `shutdown`.
+    /// Registers the plugin at the first of two sockets for a resource; who had it before has it no longer. It is listened to from now on,
+    /// until it goes or `shutdown`. At the second socket it made itself known: it stays for as long as that one does.
     ///
     /// # Errors
     /// It does not answer, or the name is none of a plugin's.
     pub async fn register(
         &self,
         resource: &str,
-        socket: &Path,
+        (socket, registration): (&Path, &Path),
         shutdown: &CancellationToken,
     ) -> Result<(), RegisterError> {
         if !is_extended_resource(resource) {
             return Err(RegisterError::Resource(resource.to_owned()));
         }
-        let plugin = Plugin::dial(socket).await.map_err(RegisterError::Dial)?;
+        let plugin = Plugin::dial(socket, registration).await.map_err(RegisterError::Dial)?;
         self.take_plugin(resource, plugin, shutdown).await?;
         tracing::info!(resource, socket = %socket.display(), "a device plugin is registered");
         Ok(())
@@ -158,10 +159,10 @@ impl Devices {
         Ok(())
     }
 
-    /// Ends what is there with the plugin of a resource at a socket: all its devices are ill from now on. One elsewhere that took its
-    /// place stays.
-    pub fn deregister(&self, resource: &str, socket: &Path) {
-        self.cut(resource, socket);
+    /// Ends what is there with the plugin of a resource that made itself known at a socket: all its devices are ill from now on. One that
+    /// took its place from another socket stays, whatever endpoint both name.
+    pub fn deregister(&self, resource: &str, registration: &Path) {
+        self.cut(resource, registration);
     }
 
     /// Who works with device plugins that put their socket into the directory of all plugins. They are listened to until `shutdown`.
@@ -280,7 +281,7 @@ impl Registrar {
         }
         let socket: PathBuf = self.devices.directory().join(&request.endpoint);
         self.devices
-            .register(&request.resource_name, &socket, &self.shutdown)
+            .register(&request.resource_name, (&socket, &socket), &self.shutdown)
             .await
     }
 }

@@ -10,6 +10,7 @@ use crate::pinning::{align::Giver, asking};
 use crate::pod_object;
 use proto::cri;
 use serde_json::json;
+use std::time::Duration;
 
 const R: &str = "example.com/dev";
 
@@ -261,6 +262,27 @@ fn a_directory_that_cannot_be_read_is_not_new() {
     let file = directory.path().join("file");
     std::fs::write(&file, "").expect("writes");
     assert!(!of(file));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_could_not_be_written_is_written_once_it_can_be_though_nothing_changes() {
+    let directory = tempfile::tempdir().expect("temp dir");
+    let devices = open(&directory);
+    let beside = directory.path().join(checkpoint::FILE).with_extension("tmp");
+    std::fs::create_dir(&beside).expect("made");
+    Sample::new(well(&["a"])).register(&devices, R).await;
+    give(&devices, &pod("u", 0, 1)).await.expect_err("it is not kept");
+    assert!(devices.kept().await.is_err(), "nor a moment later");
+    std::fs::remove_dir(&beside).expect("removed");
+    // The clock goes on by itself while nothing else does.
+    let is_kept = || std::fs::read_to_string(directory.path().join(checkpoint::FILE)).is_ok();
+    for _ in 0..1000 {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        if is_kept() && !devices.0.held().retries {
+            return;
+        }
+    }
+    panic!("it is never written");
 }
 
 #[tokio::test]

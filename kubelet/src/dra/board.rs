@@ -45,8 +45,9 @@ impl HealthBoard {
         self.0.changes.subscribe()
     }
 
-    pub(super) fn take(&self, driver: &str, reports: Vec<Report>) {
-        let taken = self.held().take(driver, reports, self.0.began.elapsed());
+    /// Takes what an instance of a driver tells.
+    pub(super) fn take(&self, driver: &str, instance: u64, reports: Vec<Report>) {
+        let taken = self.held().take(driver, instance, reports, self.0.began.elapsed());
         self.changed(taken.news);
         if taken.cut && !self.0.told_cut.swap(true, Ordering::Relaxed) {
             tracing::warn!(
@@ -61,8 +62,9 @@ impl HealthBoard {
         self.changed(news);
     }
 
-    pub(super) fn clear(&self, driver: &str) {
-        let news = self.held().clear(driver);
+    /// Forgets what an instance of a driver told.
+    pub(super) fn clear(&self, driver: &str, instance: u64) {
+        let news = self.held().clear(driver, instance);
         self.changed(news);
     }
 
@@ -94,7 +96,7 @@ mod tests {
             message: String::new(),
             holds_seconds: 0,
         };
-        board.take("d", vec![report]);
+        board.take("d", 1, vec![report]);
         assert_eq!(board.until_expiry("d"), Some(Duration::from_secs(30)));
         tokio::time::advance(Duration::from_secs(20)).await;
         assert_eq!(board.until_expiry("d"), Some(Duration::from_secs(10)));

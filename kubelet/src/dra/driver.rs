@@ -98,6 +98,8 @@ impl Service {
 pub(super) struct Driver {
     pub(super) name: String,
     pub(super) endpoint: PathBuf,
+    /// Which instance this is; of several the newest has the highest number.
+    pub(super) number: u64,
     service: Service,
     channel: Channel,
     connections: Connections,
@@ -105,11 +107,12 @@ pub(super) struct Driver {
 }
 
 impl Driver {
-    pub(super) fn new(plugin: &Plugin, service: Service, metrics: DraMetrics) -> Self {
+    pub(super) fn new(plugin: &Plugin, number: u64, service: Service, metrics: DraMetrics) -> Self {
         let connections = Connections::default();
         Self {
             name: plugin.name.clone(),
             endpoint: plugin.endpoint.clone(),
+            number,
             service,
             channel: channel(&plugin.endpoint, connections.clone()),
             connections,
@@ -174,7 +177,8 @@ impl Driver {
                         error = ended.map(|status| status.to_string()),
                         "a driver tells no more of its devices"
                     );
-                    board.clear(&self.name);
+                    // What another instance told is not this one's to take back.
+                    board.clear(&self.name, self.number);
                 }
                 Err(status) if status.code() == Code::Unimplemented => {
                     failed = 0;
@@ -213,7 +217,7 @@ impl Driver {
             };
             next = Instant::now() + REPORTS_APART;
             let (reports, end) = gathered(told, || stream.next().now_or_never());
-            board.take(&self.name, reports);
+            board.take(&self.name, self.number, reports);
             if let Some(end) = end {
                 return end;
             }
@@ -305,10 +309,11 @@ mod tests {
     async fn reports_are_taken_once_a_second_and_the_last_is_never_behind() {
         let plugin = Plugin {
             name: "driver".into(),
+            socket: "/s".into(),
             endpoint: "/s".into(),
             versions: Vec::new(),
         };
-        let driver = Driver::new(&plugin, Service::V1, crate::metrics::Metrics::new("n").dra.clone());
+        let driver = Driver::new(&plugin, 1, Service::V1, crate::metrics::Metrics::new("n").dra.clone());
         let board = HealthBoard::new();
         let (sender, stream) = futures::channel::mpsc::unbounded();
         let send = |message: &str| sender.unbounded_send(told(message).expect("a report")).expect("read");
@@ -361,6 +366,7 @@ mod tests {
         let choose = |versions: &[&str]| {
             Service::choose(&Plugin {
                 name: "d".into(),
+                socket: "/s".into(),
                 endpoint: "/s".into(),
                 versions: versions.iter().map(|version| (*version).to_owned()).collect(),
             })

@@ -7,6 +7,7 @@ use crate::metrics::DraMetrics;
 use crate::plugin::{Handler, Plugin, Refusal};
 use futures::FutureExt;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
@@ -28,6 +29,8 @@ pub(super) struct Drivers(Arc<Inner>);
 
 struct Inner {
     held: Mutex<BTreeMap<String, Vec<Instance>>>,
+    /// Counts instances.
+    numbers: AtomicU64,
     /// Drivers that were registered here, and whether one can be asked now.
     usable: watch::Sender<BTreeMap<String, bool>>,
     /// Whether somebody does something about drivers that are gone, and has them forgotten then.
@@ -40,6 +43,7 @@ impl Drivers {
     pub(super) fn new(wiped: bool, board: HealthBoard, metrics: DraMetrics) -> Self {
         Self(Arc::new(Inner {
             held: Mutex::default(),
+            numbers: AtomicU64::new(0),
             usable: watch::Sender::default(),
             wiped,
             board,
@@ -101,7 +105,9 @@ impl Drivers {
         if instances.len() >= INSTANCES_MAX || drivers >= DRIVERS_MAX {
             return Err("there are too many DRA driver plugins on this node".to_owned());
         }
-        let driver = Arc::new(Driver::new(plugin, service, self.0.metrics.clone()));
+        // Under the lock: who is behind another in the list is newer.
+        let number = self.0.numbers.fetch_add(1, Ordering::Relaxed);
+        let driver = Arc::new(Driver::new(plugin, number, service, self.0.metrics.clone()));
         let (attended, board) = (driver.clone(), self.0.board.clone());
         // Weak: a task that held them would keep them alive, and they it.
         let drivers = Arc::downgrade(&self.0);
@@ -145,10 +151,13 @@ impl Handler for Drivers {
     fn deregister(&self, plugin: &Plugin) {
         let mut held = self.held();
         if let Some(instances) = held.get_mut(&plugin.name) {
-            instances.retain(|instance| instance.driver.endpoint != plugin.endpoint);
+            let gone = instances.extract_if(.., |instance| instance.driver.endpoint == plugin.endpoint);
+            let numbers: Vec<u64> = gone.map(|instance| instance.driver.number).collect();
             if instances.is_empty() {
                 held.remove(&plugin.name);
-                self.0.board.clear(&plugin.name);
+            }
+            for number in numbers {
+                self.0.board.clear(&plugin.name, number);
             }
         }
         drop(held);

@@ -53,6 +53,8 @@ struct Known {
     state: State,
     message: String,
     until: Duration,
+    /// Which instance of the driver told it.
+    by: u64,
 }
 
 /// What is known of all devices, by driver, pool and name.
@@ -69,8 +71,8 @@ pub(super) struct Taken {
 }
 
 impl Health {
-    /// Takes what a driver tells.
-    pub(super) fn take(&mut self, driver: &str, reports: Vec<Report>, now: Duration) -> Taken {
+    /// Takes what an instance of a driver tells. Of a device of which a newer one told, an older one, which is about to end, tells nothing.
+    pub(super) fn take(&mut self, driver: &str, instance: u64, reports: Vec<Report>, now: Duration) -> Taken {
         let known = self.0.entry(driver.to_owned()).or_default();
         let mut taken = Taken::default();
         for report in reports {
@@ -87,8 +89,12 @@ impl Health {
                 state: report.state,
                 message: shortened(report.message),
                 until: now.saturating_add(holds),
+                by: instance,
             };
             let before = known.get(&place);
+            if before.is_some_and(|known| known.by > instance && known.until > now) {
+                continue;
+            }
             taken.news |= before.is_none_or(|known| (known.state, &known.message) != (told.state, &told.message));
             known.insert(place, told);
         }
@@ -110,9 +116,18 @@ impl Health {
         self.0.get(driver)?.values().map(|device| device.until).min()
     }
 
-    /// Forgets all a driver told; tells whether it had told any.
-    pub(super) fn clear(&mut self, driver: &str) -> bool {
-        self.0.remove(driver).is_some_and(|known| !known.is_empty())
+    /// Forgets all an instance of a driver told that no other has told since; tells whether there was any.
+    pub(super) fn clear(&mut self, driver: &str, instance: u64) -> bool {
+        let Some(known) = self.0.get_mut(driver) else {
+            return false;
+        };
+        let before = known.len();
+        known.retain(|_, device| device.by != instance);
+        let left = known.len();
+        if left == 0 {
+            self.0.remove(driver);
+        }
+        left != before
     }
 
     /// How well a device is, and what its driver says about it.
@@ -164,7 +179,7 @@ mod tests {
                 report("b", State::Unhealthy, "hot", 5),
             ]
         };
-        let is_news = |health: &mut Health, reports, now| health.take("d", reports, at(now)).news;
+        let is_news = |health: &mut Health, reports, now| health.take("d", 1, reports, at(now)).news;
         assert!(is_news(&mut health, well(), 0));
         assert!(!is_news(&mut health, well(), 1), "the same again");
         assert_eq!(health.of("d", "p", "b"), (State::Unhealthy, Some("hot")));
@@ -179,8 +194,33 @@ mod tests {
         // Another message of the same state is news.
         assert!(is_news(&mut health, vec![report("a", State::Healthy, "warm", -1)], 7));
         assert_eq!(health.next_expiry("d"), Some(at(37)));
-        assert!(health.clear("d"));
-        assert!(!health.clear("d"));
+        assert!(health.clear("d", 1));
+        assert!(!health.clear("d", 1));
+    }
+
+    #[test]
+    fn an_old_instances_end_takes_nothing_back_that_the_new_one_told() {
+        let mut health = Health::default();
+        let told = |name: &str, message: &str| vec![report(name, State::Healthy, message, 60)];
+        health.take("d", 1, told("a", "old"), at(0));
+        health.take("d", 1, told("b", "old"), at(0));
+        assert!(health.take("d", 2, told("a", "new"), at(1)).news);
+        assert!(!health.take("d", 1, told("a", "old"), at(2)).news, "it is behind");
+        assert_eq!(health.of("d", "p", "a").1, Some("new"));
+        assert!(health.clear("d", 1));
+        assert_eq!(health.of("d", "p", "a"), (State::Healthy, Some("new")));
+        assert_eq!(
+            health.of("d", "p", "b"),
+            (State::Unknown, None),
+            "nobody else told of it"
+        );
+        assert!(!health.clear("d", 1));
+        assert!(
+            health.take("d", 1, told("a", "again"), at(61)).news,
+            "what the new one told is over"
+        );
+        assert!(!health.clear("d", 2));
+        assert!(health.clear("d", 1));
     }
 
     #[test]
@@ -188,11 +228,11 @@ mod tests {
         let mut health = Health::default();
         let many = (0..DEVICES_MAX + 10).map(|n| report(&n.to_string(), State::Healthy, "", i64::MAX));
         let (news, cut) = (true, true);
-        assert_eq!(health.take("d", many.collect(), at(0)), Taken { news, cut });
+        assert_eq!(health.take("d", 1, many.collect(), at(0)), Taken { news, cut });
         assert_eq!(health.0["d"].len(), DEVICES_MAX);
         let long = vec![report("0", State::Unhealthy, &"é".repeat(1000), 1)];
         let cut = false;
-        assert_eq!(health.take("d", long, at(0)), Taken { news, cut });
+        assert_eq!(health.take("d", 1, long, at(0)), Taken { news, cut });
         let (_, message) = health.of("d", "p", "0");
         let message = message.expect("a message");
         assert!(

@@ -215,6 +215,7 @@ impl SampleDriver {
     pub(crate) fn plugin(&self, services: &[&str]) -> Plugin {
         Plugin {
             name: self.name.clone(),
+            socket: self.path.clone(),
             endpoint: self.path.clone(),
             versions: services.iter().map(|service| (*service).to_owned()).collect(),
         }

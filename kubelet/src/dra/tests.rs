@@ -439,6 +439,7 @@ async fn slices_of_a_driver_go_once_it_is_away_for_a_while() {
     // Nobody listens there: it is registered, and cannot be asked.
     let plugin = crate::plugin::Plugin {
         name: "a.example".into(),
+        socket: node.dir.path().join("nobody.sock"),
         endpoint: node.dir.path().join("nobody.sock"),
         versions: vec!["v1.DRAPlugin".into()],
     };
@@ -468,6 +469,7 @@ async fn a_driver_that_is_gone_is_remembered_only_for_its_slices() {
         let dra = Dra::open(node.dir.path(), given);
         let plugin = crate::plugin::Plugin {
             name: "a.example".into(),
+            socket: node.dir.path().join("nobody.sock"),
             endpoint: node.dir.path().join("nobody.sock"),
             versions: vec!["v1.DRAPlugin".into()],
         };

@@ -55,6 +55,13 @@ impl Sink {
         }
     }
 
+    /// What was recorded and not written yet: reasons and messages.
+    #[cfg(test)]
+    pub(crate) fn waiting(&mut self) -> Vec<(String, String)> {
+        let raws = std::iter::from_fn(|| self.queue.try_recv().ok());
+        raws.map(|raw| (raw.reason, raw.message)).collect()
+    }
+
     /// Writes until every recorder is gone. Cancel safe between events.
     pub async fn run(mut self) {
         while let Some(raw) = self.queue.recv().await {

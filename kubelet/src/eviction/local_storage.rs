@@ -6,9 +6,11 @@
 //! looked at.
 
 use super::decide::{self, Limits};
+use super::hung::Hung;
 use super::measure::Measurer;
 use super::turns::{self, GLANCE, Turns};
 use super::{GRACE_SECONDS, Killer};
+use crate::host::WorkError;
 use crate::id::PodUid;
 use crate::parts::Parts;
 use crate::pod::state::Cause;
@@ -17,6 +19,7 @@ use crate::pod::worker::Kill;
 use crate::pod_object;
 use crate::runtime::ContainerUsage;
 use client::ordered::CollectOrdered;
+use k8s_openapi::api::core::v1::Volume;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,6 +37,7 @@ pub struct LocalStorage {
     images_apart: Option<bool>,
     begun: Instant,
     turns: Turns,
+    hung: Hung,
     /// What running containers had in their layers at the last round.
     layers: Vec<ContainerUsage>,
 }
@@ -55,6 +59,7 @@ impl LocalStorage {
             images_apart: None,
             begun: Instant::now(),
             turns: Turns::new(),
+            hung: Hung::default(),
             layers: Vec::new(),
         }
     }
@@ -85,7 +90,9 @@ impl LocalStorage {
             snapshot,
         });
         let limited: Vec<Limited> = limited.filter(|of| !of.limits.is_empty()).collect();
-        self.turns.keep(&turns::uids(limited.iter().map(|of| &of.uid)));
+        let uids = turns::uids(limited.iter().map(|of| &of.uid));
+        self.turns.keep(&uids);
+        self.hung.keep(&uids);
         if self.turns.is_round_due(self.begun.elapsed()) {
             self.round(&limited).await;
         }
@@ -119,23 +126,32 @@ impl LocalStorage {
     }
 
     /// Counts one pod's files until the deadline, and has it end if these are more than it may have; whether they were counted to the end.
-    async fn judge(&self, of: &Limited, deadline: Duration) -> bool {
+    async fn judge(&mut self, of: &Limited, deadline: Duration) -> bool {
         let (uid, snapshot, limits) = (&of.uid, &of.snapshot, &of.limits);
         if self.killer.has(uid) {
             return true;
         }
-        let paths = self.measurer.paths(
-            &snapshot.pod,
-            |volume| limits.measures(volume),
-            limits.limits_containers(),
-        );
-        let mut used = match self.measurer.count(uid, paths, deadline).await {
+        let counted = match self.measurer.hangs(uid) {
+            true => Err(WorkError::Overdue),
+            false => {
+                let measured = |volume: &Volume| limits.measures(volume);
+                let paths = self.measurer.paths(&snapshot.pod, measured, limits.limits_containers());
+                self.measurer.count(uid, paths, deadline).await
+            }
+        };
+        let mut used = match counted {
             Ok(used) => used,
             Err(error) => {
-                tracing::warn!(pod = %uid, %error, "what the pod uses of local storage cannot be counted");
+                tracing::debug!(pod = %uid, %error, "what the pod uses of local storage cannot be counted");
+                if self.hung.hangs(uid, Instant::now()) {
+                    self.measurer.tell_hang(&snapshot.pod);
+                }
                 return false;
             }
         };
+        if self.hung.ended(uid) {
+            tracing::info!(pod = %uid, "what the pod uses of local storage can be counted again");
+        }
         let own = self.layers.iter().filter(|usage| usage.pod.as_ref() == Some(uid));
         used.layers = own
             .filter_map(|usage| Some((usage.name.clone(), usage.layer?.0)))

@@ -4,12 +4,14 @@
 
 use super::decide::Used;
 use super::threshold::Disks;
+use crate::events::Severity;
 use crate::host::usage::TreeUsage;
 use crate::host::{FileWork, WorkError};
 use crate::id::PodUid;
 use crate::parts::Parts;
 use crate::pod::spec;
 use crate::pod_object;
+use crate::reason;
 use crate::runtime::ContainerUsage;
 use crate::volume::Projects;
 use client::ordered::CollectOrdered;
@@ -25,6 +27,10 @@ use std::time::Duration;
 const LAST_DEADLINE: Duration = Duration::from_secs(5);
 /// How long file work that is no count may take.
 const LOOK_DEADLINE: Duration = Duration::from_secs(10);
+
+/// What is told of a pod whose files cannot be counted.
+const HANGS: &str = "The pod's files cannot be counted: the file system does not answer. Until it does, limits on local storage are not \
+    enforced, and when the node runs short of disk the pod is judged by what was counted last";
 
 /// Where images and containers' layers are.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -119,6 +125,18 @@ impl Measurer {
             paths.files = vec![own.join("etc-hosts"), own.join("containers")];
         }
         paths
+    }
+
+    /// Whether an earlier count of the pod hangs: another would wait for it.
+    pub(super) fn hangs(&self, uid: &PodUid) -> bool {
+        self.counts.is_busy(uid.as_str())
+    }
+
+    /// Tells whoever looks after a pod that its files cannot be counted.
+    pub(super) fn tell_hang(&self, pod: &Pod) {
+        tracing::warn!(pod = %pod_object::described(pod), "a count of the pod's files hangs: the file system does not answer");
+        let abnormal = reason::event::VOLUME_CONDITION_ABNORMAL;
+        self.parts.recorder.pod(pod, Severity::Warning, abnormal, HANGS);
     }
 
     /// Counts them until the deadline.

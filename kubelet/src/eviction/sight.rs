@@ -3,20 +3,23 @@
 
 use super::decide::is_on_disk;
 use super::earlier::{self, COUNT_FAIR, Earlier, GLANCE, Time};
+use super::hung::Hung;
 use super::measure::{Measurer, Places};
 use super::pressure::{self, Reading, Remembered, Signals};
 use super::rank::{self, ContainerUse, PodUse};
 use super::threshold::{Disks, Signal, Starved, Threshold};
-use crate::host::FileWork;
 use crate::host::load;
 use crate::host::machine::{self, Disk, Roots};
 use crate::host::usage::TreeUsage;
+use crate::host::{FileWork, WorkError};
 use crate::id::PodUid;
 use crate::parts::Parts;
 use crate::pod::view::PodSnapshot;
 use crate::pod_object;
 use crate::runtime::ContainerUsage;
+use client::ordered::CollectOrdered;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -28,6 +31,8 @@ const LAYERS_DEADLINE: Duration = Duration::from_secs(10);
 /// For how long all pods' files together are counted for a moment each, and in all.
 const GLANCES_DEADLINE: Duration = Duration::from_secs(10);
 const COUNTS_DEADLINE: Duration = Duration::from_secs(30);
+/// So many counts that hang, while none ends, are a disk that stands still: the others would hang, too.
+const HANGS_MAX: usize = 10;
 /// How long the file systems may take to tell what is left of them: what memory lacks is looked at after them.
 pub(super) const DISKS_DEADLINE: Duration = Duration::from_secs(2);
 /// How often it is asked where images are until that is known.
@@ -80,6 +85,7 @@ pub(super) struct Sight {
     /// What containers had in their layers, bytes and inodes, when the runtime last told; of pods that may have to go.
     layers: BTreeMap<PodUid, BTreeMap<String, (u64, u64)>>,
     earlier: Earlier,
+    hung: Hung,
 }
 
 impl Sight {
@@ -99,6 +105,7 @@ impl Sight {
             asked: None,
             layers: BTreeMap::new(),
             earlier: Earlier::default(),
+            hung: Hung::default(),
         }
     }
 
@@ -117,35 +124,41 @@ impl Sight {
         self.find_places().await;
         let mut signals = self.memory.look().await;
         let (roots, root) = (self.roots.clone(), self.parts.context.root_dir.clone());
-        let places = self.places.clone();
-        let read = self.measurer.look("disks", move || {
-            let images = places.as_ref().map(|places| match &places.images {
-                Some(path) => machine::disk(path),
-                None => machine::disk(&root),
-            });
-            (machine::disk(&root), images, load::tasks(&roots))
-        });
-        // A disk that hangs is no reason not to look at memory.
-        let read = tokio::time::timeout(disks, read).await;
-        let Ok(Ok((node, images, tasks))) = read else {
-            tracing::warn!("the node's file systems cannot be looked at");
-            return signals;
-        };
-        put_disk(&mut signals, (Signal::NodeFsAvailable, Signal::NodeFsInodesFree), node);
-        if let (Some(images), Some(disks)) = (images, self.disks()) {
-            put_disk(
-                &mut signals,
-                (Signal::ImageFsAvailable, Signal::ImageFsInodesFree),
-                images,
-            );
-            let layers = if disks.layers_are_images() { images } else { node };
+        // A disk that hangs is no reason not to look at memory, at processes and at the other disk.
+        let places = self.places.as_ref();
+        let of_images = places.map(|places| places.images.clone().unwrap_or_else(|| root.clone()));
+        let node = self.disk("node disk", Some(root), disks);
+        let images = self.disk("image disk", of_images, disks);
+        let tasks = self.measurer.look("tasks", move || load::tasks(&roots));
+        let (node, images, tasks) = tokio::join!(node, images, tasks);
+        if let Some(node) = node {
+            put_disk(&mut signals, (Signal::NodeFsAvailable, Signal::NodeFsInodesFree), node);
+        }
+        if let Some(images) = images {
+            let of_images = (Signal::ImageFsAvailable, Signal::ImageFsInodesFree);
+            put_disk(&mut signals, of_images, images);
+        }
+        let are_images = self.disks().map(Disks::layers_are_images);
+        let layers = are_images.and_then(|are_images| if are_images { images } else { node });
+        if let Some(layers) = layers {
             let of_layers = (Signal::ContainerFsAvailable, Signal::ContainerFsInodesFree);
             put_disk(&mut signals, of_layers, layers);
         }
-        if let Some((most, running)) = tasks {
+        if let Ok(Some((most, running))) = tasks {
             signals.insert(Signal::PidAvailable, left(most, running));
         }
         signals
+    }
+
+    /// What is left of the file system of a path, if there is one and it tells in time.
+    async fn disk(&self, name: &'static str, path: Option<PathBuf>, deadline: Duration) -> Option<Disk> {
+        let path = path?;
+        let read = self.measurer.look(name, move || machine::disk(&path));
+        let read = tokio::time::timeout(deadline, read).await;
+        if !matches!(read, Ok(Ok(_))) {
+            tracing::warn!("the {name} cannot be looked at");
+        }
+        read.ok()?.ok()
     }
 
     async fn find_places(&mut self) {
@@ -255,17 +268,18 @@ impl Sight {
 
     /// Counts files: everybody's for a moment at first, so that nobody with many keeps others from being counted; then those of who had
     /// more, as many as can have their fair time, the others at a later pass. Who is not counted to the end has more than is told, and at
-    /// least what was last counted.
+    /// least what was last counted. A count that hangs has its time while it does: nobody waits for it.
     async fn files(&mut self, pods: &[Arc<PodSnapshot>]) -> Vec<PodUse> {
         let begun = Instant::now();
         let uids: Vec<PodUid> = pods.iter().map(|snapshot| pod_object::uid(&snapshot.pod)).collect();
         let mut uses: Vec<(PodUse, Time)> = pods.iter().map(|_| (uncounted(), Time::None)).collect();
-        let mut left = Vec::new();
+        self.hung.keep(&uids.iter().cloned().collect_ordered());
+        let (mut left, mut hanging, mut ended) = (Vec::new(), 0, false);
         for place in self.earlier.glances(&uids) {
             let (Some(snapshot), Some((used, time))) = (pods.get(place), uses.get_mut(place)) else {
                 continue;
             };
-            if begun.elapsed() >= GLANCES_DEADLINE {
+            if begun.elapsed() >= GLANCES_DEADLINE || (hanging >= HANGS_MAX && !ended) {
                 left.push(place);
                 continue;
             }
@@ -273,10 +287,19 @@ impl Sight {
                 Some(counted) => {
                     (*used, *time) = (counted, Time::Moment);
                     left.extend(used.files().incomplete.then_some(place));
+                    ended = true;
                 }
-                // What hangs would hang again.
-                None => *time = Time::Fair,
+                None => {
+                    let uid = pod_object::uid(&snapshot.pod);
+                    let is_long = self.hung.is_long(&uid, Instant::now());
+                    *time = if is_long { Time::Fair } else { Time::Moment };
+                    hanging += 1;
+                }
             }
+        }
+        if hanging > 0 && !ended {
+            tracing::warn!("no count of pods' files ends: what was counted last decides who goes");
+            left.clear();
         }
         let mut turns = self.earlier.turns(&uids, left).into_iter();
         while let Some(share) = earlier::share(COUNTS_DEADLINE.saturating_sub(begun.elapsed()), turns.len()) {
@@ -322,13 +345,28 @@ impl Sight {
     }
 
     /// One pod's files; nothing if that fails or hangs.
-    async fn count(&self, snapshot: &PodSnapshot, deadline: Duration) -> Option<PodUse> {
-        let paths = self.measurer.paths(&snapshot.pod, is_on_disk, true);
+    async fn count(&mut self, snapshot: &PodSnapshot, deadline: Duration) -> Option<PodUse> {
         let uid = pod_object::uid(&snapshot.pod);
-        let counted = self.measurer.count(&uid, paths, deadline).await;
-        let counted =
-            counted.inspect_err(|error| tracing::warn!(pod = %uid, %error, "a pod's files cannot be counted"));
-        let counted = counted.ok()?;
+        let counted = match self.measurer.hangs(&uid) {
+            true => Err(WorkError::Overdue),
+            false => {
+                let paths = self.measurer.paths(&snapshot.pod, is_on_disk, true);
+                self.measurer.count(&uid, paths, deadline).await
+            }
+        };
+        let counted = match counted {
+            Ok(counted) => counted,
+            Err(error) => {
+                tracing::debug!(pod = %uid, %error, "a pod's files cannot be counted");
+                if self.hung.hangs(&uid, Instant::now()) {
+                    self.measurer.tell_hang(&snapshot.pod);
+                }
+                return None;
+            }
+        };
+        if self.hung.ended(&uid) {
+            tracing::info!(pod = %uid, "the pod's files can be counted again");
+        }
         let mut used = PodUse {
             // Its hosts file and termination messages: containers may write to them as much as they like.
             volumes: counted.files,

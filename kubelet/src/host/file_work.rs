@@ -75,6 +75,12 @@ impl FileWork {
         }
     }
 
+    /// Whether a job with this key is not over yet: the next one would wait for it.
+    pub fn is_busy(&self, key: &str) -> bool {
+        let turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        turns.get(key).is_some_and(|turn| turn.try_lock().is_err())
+    }
+
     fn run_any(&self, key: &str, job: Job) -> BoxFuture<'static, Result<Anything, WorkError>> {
         let (turn, deadline) = (self.turn(key), self.deadline);
         let work = async move {
@@ -137,8 +143,10 @@ mod tests {
         let behind = files.run("a", move || begun.send(()).is_ok());
         assert_eq!(after_the_deadline(behind).await, Err(WorkError::Overdue));
         assert!(is_begun.try_recv().is_err(), "one job of a key at a time");
+        assert!(files.is_busy("a") && !files.is_busy("b"));
         go_on.send(()).expect("still there");
         assert_eq!(files.run("a", || 3).await, Ok(3), "once the first is over");
+        assert!(!files.is_busy("a"));
     }
 
     #[tokio::test]

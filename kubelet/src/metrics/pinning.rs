@@ -95,11 +95,6 @@ impl PinningMetrics {
         }
     }
 
-    /// Counts for nobody.
-    pub fn untold() -> Self {
-        Self::register(&mut Registry::default())
-    }
-
     /// Tells what may be counted while it is nothing: of cores and caches where CPUs are given, of NUMA nodes where anything is aligned.
     pub fn expect(&self, cpus: bool, nodes: bool) {
         let none = |counters: &Counters, of| drop(counters.get_or_create(&of));

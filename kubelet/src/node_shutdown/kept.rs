@@ -132,10 +132,20 @@ mod tests {
     }
 
     #[test]
-    fn without_systemd_nothing_is_said() {
-        let (_, writer) = std::io::pipe().expect("a pipe");
-        let kept = Kept::default();
-        kept.put(&writer.into());
+    fn without_systemd_nothing_is_said_and_the_lock_ends_with_the_kubelet() {
+        let (mut old_reader, old) = std::io::pipe().expect("a pipe");
+        let (mut reader, writer) = std::io::pipe().expect("a pipe");
+        let kept = Kept {
+            socket: None,
+            inherited: Arc::new(Mutex::new(vec![old.into_raw_fd()])),
+        };
+        let lock = Lock::from(writer);
+        assert!(kept.say("FDSTORE=1", &[lock.as_raw_fd()]).is_ok(), "that is no fault");
+        kept.put(&lock);
+        // Nobody else has either of them: the ends are there to be read.
+        assert_eq!(old_reader.read(&mut [0; 1]).expect("the end"), 0);
+        drop(lock);
+        assert_eq!(reader.read(&mut [0; 1]).expect("the end"), 0);
         kept.release();
     }
 }

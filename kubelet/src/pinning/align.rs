@@ -7,8 +7,8 @@
 use super::TopologyRules;
 use super::asking::Asking;
 use super::hint::{Hint, Nodes, Policy, Wishes, merge};
+use super::tally::{Event, Tally};
 use crate::admission::decide::Rejection;
-use crate::metrics::PinningMetrics;
 use crate::reason::admission;
 
 /// Whose resources are to be near each other.
@@ -40,12 +40,12 @@ pub(super) fn give_all(
     (rules, nodes): (&TopologyRules, &Nodes),
     givers: &mut [&mut dyn Giver],
     asked: &[Asking],
-    metrics: &PinningMetrics,
+    tally: &Tally,
 ) -> Result<(), Rejection> {
     let aligns = rules.policy != Policy::None;
     // What is on one node is counted once it is given.
-    let one_node = rules.policy == Policy::SingleNumaNode;
-    let align = |givers: &[&mut dyn Giver], wanted| align((rules, nodes), givers, wanted, metrics);
+    let is_on_one = rules.policy == Policy::SingleNumaNode;
+    let align = |givers: &[&mut dyn Giver], wanted| align((rules, nodes), givers, wanted, tally);
     let of_pod = match aligns && rules.by_pod {
         true => Some(align(givers, Wanted::Pod(asked))?),
         false => None,
@@ -59,19 +59,23 @@ pub(super) fn give_all(
         for giver in givers.iter_mut() {
             if let Err(refused) = giver.give(asking, near) {
                 if aligns {
-                    metrics.misaligned();
+                    tally.note(Event::Misaligned);
                 }
                 return Err(refused);
             }
         }
-        if one_node && !rules.by_pod {
-            metrics.on_one_node(false, true);
+        if is_on_one && !rules.by_pod {
+            tally.note(one_node(rules.by_pod, true));
         }
     }
-    if one_node && rules.by_pod {
-        metrics.on_one_node(true, true);
+    if is_on_one && rules.by_pod {
+        tally.note(one_node(rules.by_pod, true));
     }
     Ok(())
+}
+
+fn one_node(by_pod: bool, worked: bool) -> Event {
+    Event::OneNode { by_pod, worked }
 }
 
 /// The NUMA nodes that whoever wishes this is to be on.
@@ -79,7 +83,7 @@ fn align(
     (rules, nodes): (&TopologyRules, &Nodes),
     givers: &[&mut dyn Giver],
     wanted: Wanted<'_>,
-    metrics: &PinningMetrics,
+    tally: &Tally,
 ) -> Result<Hint, Rejection> {
     let mut wishes = Vec::new();
     for giver in givers {
@@ -94,9 +98,9 @@ fn align(
         return Ok(near);
     }
     if rules.policy == Policy::SingleNumaNode {
-        metrics.on_one_node(rules.by_pod, false);
+        tally.note(one_node(rules.by_pod, false));
     }
-    metrics.misaligned();
+    tally.note(Event::Misaligned);
     Err(Rejection {
         reason: admission::TOPOLOGY_AFFINITY_ERROR.to_owned(),
         message: "Resources cannot be allocated with Topology locality".to_owned(),

@@ -3,6 +3,7 @@
 //! Reserved CPUs are never given; without `strict-cpu-reservation` they are shared all the same, so that the shared pool is never
 //! empty. CPUs of an init container are given again to those after it; a sidecar keeps its own.
 
+mod check;
 pub mod options;
 pub mod state;
 #[cfg(test)]
@@ -14,6 +15,7 @@ use super::cpu_set::CpuSet;
 use super::hint::{Hint, NumaMask, Wishes};
 use super::topology::Topology;
 use crate::pod_object::Kind;
+pub use check::PolicyError;
 use options::Options;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,64 +27,6 @@ pub struct Assignments {
     pub shared: CpuSet,
     /// What containers have to themselves, by pod UID and container.
     pub exclusive: BTreeMap<String, BTreeMap<String, CpuSet>>,
-}
-
-/// Why the policy cannot be, or what was left by an earlier kubelet does not fit it; in upstream's words.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PolicyError {
-    /// Nothing is reserved.
-    #[error("[cpumanager] the static policy requires systemreserved.cpu + kubereserved.cpu to be greater than zero")]
-    NothingReserved,
-    /// Another number is reserved than named.
-    #[error("[cpumanager] unable to reserve the required amount of CPUs (size of {set} did not equal {wanted})")]
-    Reserved {
-        /// Those that could be.
-        set: String,
-        /// How many should.
-        wanted: usize,
-    },
-    /// `align-by-socket` where a NUMA node has several sockets.
-    #[error("Align by socket is not compatible with hardware where number of sockets are more than number of NUMA")]
-    SocketsOverNumas,
-    /// All CPUs are said to be taken.
-    #[error("default cpuset cannot be empty")]
-    NothingShared,
-    /// More is reserved than was.
-    #[error("not all reserved cpus: \"{reserved}\" are present in defaultCpuSet: \"{shared}\"")]
-    NotShared {
-        /// The reserved ones.
-        reserved: String,
-        /// `defaultCpuSet`.
-        shared: String,
-    },
-    /// They were not kept apart strictly before.
-    #[error("some of strictly reserved cpus: \"{reserved}\" are present in defaultCpuSet: \"{shared}\"")]
-    Shared {
-        /// Those of the reserved ones.
-        reserved: String,
-        /// `defaultCpuSet`.
-        shared: String,
-    },
-    /// Somebody's own CPUs are everybody's.
-    #[error("pod: {pod}, container: {container} cpuset: \"{cpus}\" overlaps with default cpuset \"{shared}\"")]
-    Overlap {
-        /// The pod's UID.
-        pod: String,
-        /// The container.
-        container: String,
-        /// Its CPUs.
-        cpus: String,
-        /// `defaultCpuSet`.
-        shared: String,
-    },
-    /// CPUs came or went.
-    #[error("current set of available CPUs \"{now}\" doesn't match with CPUs in state \"{then}\"")]
-    OtherCpus {
-        /// Those there are.
-        now: String,
-        /// Those there were.
-        then: String,
-    },
 }
 
 /// Why a container gets no CPUs to itself; in upstream's words.
@@ -175,56 +119,6 @@ impl Static {
     /// The options.
     pub fn options(&self) -> &Options {
         &self.options
-    }
-
-    /// Looks at what an earlier kubelet left; what nobody has begun yet begins with everything shared, which is `true`.
-    ///
-    /// # Errors
-    /// It does not fit this machine, or what is reserved on it now.
-    pub fn check(&self, held: &mut Assignments) -> Result<bool, PolicyError> {
-        let strict = self.options.strict_reservation;
-        let now = match strict {
-            true => self.topology.all.difference(&self.reserved),
-            false => self.topology.all.clone(),
-        };
-        if held.shared.is_empty() && held.exclusive.is_empty() {
-            held.shared = now;
-            return Ok(true);
-        }
-        // Where nothing that is reserved is shared, all can be given.
-        if held.shared.is_empty() && !(strict && held.taken() == now) {
-            return Err(PolicyError::NothingShared);
-        }
-        let (both, shared) = (self.reserved.intersection(&held.shared), held.shared.to_string());
-        if strict && !both.is_empty() {
-            let reserved = both.to_string();
-            return Err(PolicyError::Shared { reserved, shared });
-        }
-        if !strict && both != self.reserved {
-            let reserved = self.reserved.to_string();
-            return Err(PolicyError::NotShared { reserved, shared });
-        }
-        let mut then = held.shared.clone();
-        for (pod, containers) in &held.exclusive {
-            for (container, cpus) in containers {
-                if cpus.shared(&held.shared) > 0 {
-                    return Err(PolicyError::Overlap {
-                        pod: pod.clone(),
-                        container: container.clone(),
-                        cpus: cpus.to_string(),
-                        shared,
-                    });
-                }
-                then = then.union(cpus);
-            }
-        }
-        if then != now {
-            return Err(PolicyError::OtherCpus {
-                now: now.to_string(),
-                then: then.to_string(),
-            });
-        }
-        Ok(false)
     }
 
     /// What of the shared CPUs can be given to one alone.

@@ -1,11 +1,11 @@
-//! The givers of what is held here, with what is counted of them.
+//! The givers of what is held here, with what is noted of them.
 
 use super::align::{Giver, Wanted};
 use super::asking::Asking;
 use super::hint::{Hint, Wishes};
+use super::tally::{Event, Tally};
 use super::{cpu, memory};
 use crate::admission::decide::Rejection;
-use crate::metrics::PinningMetrics;
 use crate::reason::admission;
 
 /// CPUs.
@@ -13,7 +13,7 @@ pub(super) struct Cpus<'a> {
     pub(super) draft: cpu::Draft<'a>,
     /// `full-pcpus-only`.
     pub(super) whole_cores: bool,
-    pub(super) metrics: &'a PinningMetrics,
+    pub(super) tally: &'a Tally,
 }
 
 impl Giver for Cpus<'_> {
@@ -29,9 +29,12 @@ impl Giver for Cpus<'_> {
             return Ok(());
         }
         let given = self.draft.give(asking, near.numas);
-        self.metrics.pinned(given.is_ok(), self.whole_cores);
+        self.tally.note(Event::Cpus {
+            given: given.is_ok(),
+            whole_cores: self.whole_cores,
+        });
         if given == Ok(true) {
-            self.metrics.in_one_cache();
+            self.tally.note(Event::OneCache);
         }
         given.map(drop).map_err(|refusal| match refusal.is_alignment() {
             true => Rejection {
@@ -46,7 +49,7 @@ impl Giver for Cpus<'_> {
 /// Memory and huge pages.
 pub(super) struct Memory<'a> {
     pub(super) draft: memory::draft::Draft,
-    pub(super) metrics: &'a PinningMetrics,
+    pub(super) tally: &'a Tally,
 }
 
 impl Giver for Memory<'_> {
@@ -62,7 +65,7 @@ impl Giver for Memory<'_> {
             return Ok(());
         }
         let given = self.draft.give(asking, near);
-        self.metrics.memory_pinned(given.is_ok());
+        self.tally.note(Event::Memory { given: given.is_ok() });
         given.map_err(unexpected)
     }
 }

@@ -190,26 +190,41 @@ impl Ways {
         own.fold(0, |bits, (index, _)| bits | (1 << index))
     }
 
-    /// Lengthens every way by each of these.
+    /// Lengthens every way by each of these. How many there are of either hardly matters: a machine of many nodes has many of both, and a
+    /// pod many containers.
     fn take(&mut self, hints: &[Hint]) {
-        let hints: Vec<(Option<usize>, bool)> = hints
-            .iter()
-            .map(|hint| (hint.numas.map(|numas| self.bits(numas)), hint.preferred))
-            .collect();
+        let all = (1 << self.ids.len()) - 1;
         let mut next = vec![false; self.there.len()];
-        for (at, _) in self.there.iter().enumerate().filter(|(_, there)| **there) {
-            let (common, preferred, minded) = (at >> 2, at & 2 != 0, at & 1 != 0);
-            for (numas, wished) in &hints {
-                let preferred = preferred && *wished;
-                let longer = match numas {
-                    None => Self::at(common, preferred, minded),
-                    Some(numas) => {
-                        // All equal, they are what they have in common.
-                        let equal = !minded || *numas == common;
-                        Self::at(common & numas, preferred && equal, true)
-                    }
-                };
-                next[longer] = true;
+        let mut wished = vec![0; all + 1];
+        for hint in hints {
+            let Some(numas) = hint.numas else { continue };
+            let numas = self.bits(numas);
+            wished[numas] = 1;
+            for preferred in [false, true] {
+                if self.there[Self::at(all, preferred, false)] {
+                    next[Self::at(numas, preferred && hint.preferred, true)] = true;
+                }
+            }
+            // All equal, they are what they have in common.
+            let equal = Self::at(numas, true, true);
+            next[equal] |= hint.preferred && self.there[equal];
+        }
+        let minded = (0..=all).map(|common| {
+            let is_there = |preferred| self.there[Self::at(common, preferred, true)];
+            i64::from(is_there(false) || is_there(true))
+        });
+        // One that is preferred is better than this of the same nodes, which is among these too.
+        for (common, ways) in in_common(minded.collect(), wished).into_iter().enumerate() {
+            next[Self::at(common, false, true)] |= ways > 0;
+        }
+        for wished in [false, true] {
+            if hints
+                .iter()
+                .any(|hint| hint.numas.is_none() && hint.preferred == wished)
+            {
+                for (at, _) in self.there.iter().enumerate().filter(|(_, there)| **there) {
+                    next[Self::at(at >> 2, wished && at & 2 != 0, at & 1 != 0)] = true;
+                }
             }
         }
         self.there = next;
@@ -224,6 +239,26 @@ impl Ways {
             (NumaMask::of(own.map(|(_, id)| *id)), at & 2 != 0)
         })
     }
+}
+
+/// In how many ways a set of the first and one of the second have just these bits in common, by the bits. By inclusion and exclusion: sets
+/// that have them and maybe more in common are those of the first that have them times those of the second.
+fn in_common(mut first: Vec<i64>, mut second: Vec<i64>) -> Vec<i64> {
+    let each = |sets: &mut Vec<i64>, change: fn(&mut i64, i64)| {
+        for bit in (0..sets.len().ilog2()).map(|bit| 1 << bit) {
+            for at in (0..sets.len()).filter(|at| at & bit == 0) {
+                let larger = sets[at | bit];
+                change(&mut sets[at], larger);
+            }
+        }
+    };
+    each(&mut first, |set, larger| *set += larger);
+    each(&mut second, |set, larger| *set += larger);
+    for (ways, other) in first.iter_mut().zip(second) {
+        *ways *= other;
+    }
+    each(&mut first, |set, larger| *set -= larger);
+    first
 }
 
 /// The best of all ways to take one hint of each. What they have in common is all that matters of a way, so of ways with the same in

@@ -125,6 +125,25 @@ fn a_kubelet_refuses_what_another_policy_or_machine_left_and_harms_nothing() {
             "start cpu manager error: current set of available CPUs \"0-11\" doesn't match with CPUs in state \"0-7\": invalid state, please drain node and remove policy state file {path:?}"
         )
     );
+    let twice = |pod: &str| {
+        (
+            pod.to_owned(),
+            [("c".to_owned(), CpuSet::parse("1,5").expect("a list"))].into(),
+        )
+    };
+    let held = cpu::Assignments {
+        shared: CpuSet::parse("0,2-4,6-7").expect("a list"),
+        exclusive: [twice("a"), twice("b")].into(),
+    };
+    let begun = std::fs::read(&path).expect("begun");
+    std::fs::write(&path, cpu::state::write("static", &held)).expect("write");
+    assert_eq!(
+        opened(dir.path(), &rules()).err().expect("one CPU twice"),
+        format!(
+            "start cpu manager error: entries: pod: b, container: c cpuset: \"1,5\" overlaps with pod: a, container: c cpuset: \"1,5\": invalid state, please drain node and remove policy state file {path:?}"
+        )
+    );
+    std::fs::write(&path, begun).expect("write");
     let far = Rules {
         reserved: CpuSet::parse("0,9").expect("a list"),
         ..rules()

@@ -112,7 +112,7 @@ pub(super) async fn ask(socket: PathBuf) -> Result<Registrant, String> {
         supported_versions,
     } = info;
     let endpoint = match endpoint.is_empty() {
-        true => socket,
+        true => socket.clone(),
         false => PathBuf::from(endpoint),
     };
     Ok(Registrant {
@@ -120,6 +120,7 @@ pub(super) async fn ask(socket: PathBuf) -> Result<Registrant, String> {
         kind: r#type,
         plugin: Plugin {
             name,
+            socket,
             endpoint,
             versions: supported_versions,
         },

@@ -19,7 +19,6 @@ mod waiting;
 use super::state::Cause;
 use super::worker::{Desired, Exit, Kill, Shared, Worker};
 use crate::admission::Ledger;
-use crate::admission::decide::is_by_object;
 use crate::admission::description::Description;
 use crate::admission::placement::NodeView;
 use crate::allocation::PodResources;
@@ -65,8 +64,9 @@ pub struct Workers {
     /// The pods the node ends.
     kills: watch::Receiver<Kills>,
     killer: Killer,
-    /// Critical pods for which others make room.
+    /// Critical pods for which others make room, and those that were counted when these began to.
     preempting: BTreeMap<PodUid, preemption::MakingRoom>,
+    counted: BTreeSet<PodUid>,
     /// The node as it is described: what new pods are judged by.
     node: Description,
     /// Whether the machine goes down.
@@ -118,6 +118,7 @@ impl Workers {
             kills: killer.subscribe(),
             killer,
             preempting: BTreeMap::new(),
+            counted: BTreeSet::new(),
             node,
             phase,
             live: BTreeMap::new(),
@@ -311,9 +312,6 @@ impl Workers {
                 Verdict::Rejected(rejection) => Some(rejection),
                 Verdict::Later => return,
             };
-            if rejection.as_ref().is_some_and(is_by_object) && self.is_doubtful(&uid, node) {
-                return;
-            }
             rejection.map(|rejection| (rejection.reason, rejection.message))
         };
         let ended = if kept { ended_for_good(pod) } else { BTreeMap::new() };

@@ -166,7 +166,66 @@ fn hints_are_every_set_of_nodes_that_has_enough() {
     assert_eq!(wishes(pool, wanted, None, numas), Wishes::Any);
 }
 
+#[test]
+fn as_many_entries_as_ways_to_choose_nodes_however_many_devices_are_on_nodes_of_their_own() {
+    let devices: BTreeMap<String, Device> = (0..1 << 16)
+        .map(|number: u32| {
+            let nodes = (0..16)
+                .filter(|bit| number & (1 << bit) != 0)
+                .map(|bit| 4 * i64::from(bit));
+            let device = Device {
+                healthy: true,
+                placed: true,
+                nodes: nodes.collect(),
+            };
+            (number.to_string(), device)
+        })
+        .collect();
+    let free = healthy(&devices);
+    let pool = Pool {
+        devices: &devices,
+        free: &free,
+    };
+    // Four of the machine's eight nodes are among those that the devices are on.
+    let numas = NumaMask::of((0..8).map(|id| 2 * id));
+    let table = Table::of(pool, &BTreeSet::new(), numas);
+    assert_eq!((table.within.len(), table.all().all), (256, 1 << 16));
+    assert_eq!(table.meeting(NumaMask::of([0])).free, 1 << 15);
+    assert_eq!(table.meeting(NumaMask::of([0, 2, 4])).free, 3 << 14);
+    let whole = Table::of(pool, &BTreeSet::new(), NumaMask::of(0..64));
+    assert_eq!(whole.within.len(), 1 << NODES_MAX);
+}
+
 proptest! {
+    #[test]
+    fn who_is_on_some_of_the_nodes_is_counted_once(
+        nodes in prop::collection::vec(prop::collection::btree_set(-1_i64..70, 0..4), 0..20),
+        taken in prop::collection::btree_set(0_usize..20, 0..6),
+        reuse in prop::collection::btree_set(0_usize..20, 0..6),
+        numas in prop::collection::btree_set(0_u32..8, 1..6),
+    ) {
+        let devices: BTreeMap<String, Device> = nodes.iter().enumerate().map(|(index, nodes)| {
+            let nodes = nodes.iter().copied().collect();
+            (index.to_string(), Device { healthy: true, placed: index % 5 != 0, nodes })
+        }).collect();
+        let name = |ids: &BTreeSet<usize>| -> BTreeSet<String> { ids.iter().map(usize::to_string).collect() };
+        let (taken, reuse) = (name(&taken), name(&reuse));
+        let free = devices.keys().filter(|id| !taken.contains(*id)).cloned().collect();
+        let pool = Pool { devices: &devices, free: &free };
+        let numas = NumaMask::of(numas);
+        let table = Table::of(pool, &reuse, numas);
+        for mask in NumaMask::subsets(numas.ids()) {
+            let mut expected = Group::default();
+            let meets = |device: &Device| device.placed && device.numas().meets(mask);
+            for (id, _) in devices.iter().filter(|(_, device)| meets(device)) {
+                let again = reuse.contains(id);
+                let free = free.contains(id) && !again;
+                expected.add(Group { all: 1, free: usize::from(free), again: usize::from(again) });
+            }
+            prop_assert_eq!(table.meeting(mask), expected, "{:?}", mask);
+        }
+    }
+
     #[test]
     fn as_many_as_wanted_and_none_that_is_not_there(
         nodes in prop::collection::vec((any::<bool>(), 0_i64..4), 0..12),

@@ -103,7 +103,7 @@ async fn a_socket_that_nobody_listens_at_yet_is_waited_for() {
     drop(std::os::unix::net::UnixListener::bind(&path).expect("a socket of nobody's"));
     let plugin = Sample::new(well(&["a"]));
     // The first try comes before it listens.
-    let (dialled, ()) = tokio::join!(Plugin::dial(&path), async { plugin.serve(&path) });
+    let (dialled, ()) = tokio::join!(Plugin::dial(&path, &path), async { plugin.serve(&path) });
     assert!(dialled.is_ok(), "{dialled:?}");
 }
 
@@ -122,11 +122,33 @@ async fn another_plugin_of_the_resource_takes_over() {
     node.devices.deregister(R, &node.path("1.sock"));
     let taken = node.devices.plugin(R).expect("the second one's");
     assert!(
-        taken.is_at(&node.path("2.sock")),
+        taken.registered_at(&node.path("2.sock")),
         "the old one's socket is not the new one's end"
     );
     node.devices.deregister(R, &node.path("2.sock"));
     until(&node.devices, |devices| counts(devices) == (2, 0)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_registrations_of_one_endpoint_the_old_ones_end_is_not_the_new_ones() {
+    let node = Node::new();
+    let endpoint = node.directory.path().join("dev.sock");
+    Sample::new(well(&["a"])).serve(&endpoint);
+    let handler = node.devices.handler(node.shutdown.clone());
+    let plugin = |registration: &str| found::Plugin {
+        name: R.to_owned(),
+        socket: node.directory.path().join(registration),
+        endpoint: endpoint.clone(),
+        versions: vec![VERSION.to_owned()],
+    };
+    for registration in ["old-reg.sock", "new-reg.sock"] {
+        handler.register(&plugin(registration)).await.expect("registers");
+        until(&node.devices, |devices| counts(devices) == (1, 1)).await;
+    }
+    handler.deregister(&plugin("old-reg.sock"));
+    assert!(node.devices.plugin(R).is_some(), "the new one answers");
+    handler.deregister(&plugin("new-reg.sock"));
+    until(&node.devices, |devices| counts(devices) == (1, 0)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -17,6 +17,7 @@ struct World {
     dir: tempfile::TempDir,
     runtime: FakeRuntime,
     sight: Sight,
+    events: crate::events::Sink,
     pods: Vec<Arc<PodSnapshot>>,
 }
 
@@ -28,7 +29,7 @@ impl World {
         let mut node = context();
         node.root_dir = dir.path().join("kubelet");
         node.pod_logs_dir = dir.path().join("logs");
-        let (parts, ..) = Parts::new(dependencies(dir.path(), node, Arc::new(runtime.clone()), clock));
+        let (parts, events, _) = Parts::new(dependencies(dir.path(), node, Arc::new(runtime.clone()), clock));
         let snapshot = |name: &&str| {
             let seen = observed(name).sandbox(true).running("c").build();
             Arc::new(PodSnapshot {
@@ -42,6 +43,7 @@ impl World {
         };
         Self {
             sight: Sight::new(parts, Roots::default()),
+            events,
             pods: names.iter().map(snapshot).collect(),
             runtime,
             dir,
@@ -93,26 +95,72 @@ async fn who_has_most_on_disk_goes_and_what_containers_write_into_files_of_the_k
     assert_eq!(world.first(Signal::NodeFsInodesFree, one).await, Some(world.uid(0)));
 }
 
-#[tokio::test]
-async fn nobody_goes_for_a_pod_whose_files_cannot_be_counted() {
-    let one = Disks::default();
-    let mut world = World::new(&["a", "hangs"]);
-    world.write(0, "etc-hosts", 3_000_000);
+/// A count of a pod's that does not end until it is let.
+async fn hang(world: &World, place: usize) -> (mpsc::Sender<()>, tokio::task::JoinHandle<Result<bool, WorkError>>) {
     let (go_on, hangs) = mpsc::channel::<()>();
     let (begun, is_begun) = tokio::sync::oneshot::channel();
-    let (counts, uid) = (world.sight.measurer.counts.clone(), world.uid(1));
+    let (counts, uid) = (world.sight.measurer.counts.clone(), world.uid(place));
     let hung = tokio::spawn(async move {
         let work = move || (begun.send(()), hangs.recv().is_err());
         counts.run(uid.as_str(), work).await.map(|(_, is_over)| is_over)
     });
     is_begun.await.expect("it begins");
-    // A disk may be busy for once; who is never counted does not stay while everybody else goes.
+    (go_on, hung)
+}
+
+#[tokio::test]
+async fn nobody_goes_for_a_pod_whose_files_cannot_be_counted() {
+    let one = Disks::default();
+    let mut world = World::new(&["a", "hangs"]);
+    world.write(0, "etc-hosts", 3_000_000);
+    let (go_on, hung) = hang(&world, 1).await;
+    // A disk may be busy for once, and for a moment; who is never counted does not stay while everybody else goes.
+    for _ in 0..4 {
+        assert_eq!(world.first(Signal::NodeFsAvailable, one).await, Some(world.uid(0)));
+    }
+    assert_eq!(world.events.waiting(), []);
+    let uid = world.uid(1);
+    assert!(!world.sight.hung.ended(&uid));
+    let long_ago = Instant::now().checked_sub(COUNT_FAIR).expect("the machine is up");
+    assert!(!world.sight.hung.hangs(&uid, long_ago));
     for goes in [0, 0, 1] {
         assert_eq!(world.first(Signal::NodeFsAvailable, one).await, Some(world.uid(goes)));
     }
+    let told = world.events.waiting();
+    let reasons: Vec<&str> = told.iter().map(|(reason, _)| reason.as_str()).collect();
+    assert_eq!(reasons, ["VolumeConditionAbnormal"], "{told:?}");
+    assert!(told[0].1.starts_with("The pod's files cannot be counted"), "{told:?}");
     drop(go_on);
     assert_eq!(hung.await.expect("it ends"), Ok::<_, WorkError>(true));
     assert_eq!(world.first(Signal::NodeFsAvailable, one).await, Some(world.uid(0)));
+}
+
+#[tokio::test]
+async fn a_disk_that_stands_still_is_told_of_all_its_pods_and_holds_up_no_eviction() {
+    let one = Disks::default();
+    let names: Vec<String> = (0..HANGS_MAX + 5).map(|number| format!("p{number}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut world = World::new(&names);
+    world.write(3, "etc-hosts", 3_000_000);
+    assert_eq!(world.first(Signal::NodeFsAvailable, one).await, Some(world.uid(3)));
+    let mut hung = Vec::new();
+    for place in 0..names.len() {
+        hung.push(hang(&world, place).await);
+    }
+    let long_ago = Instant::now().checked_sub(COUNT_FAIR).expect("the machine is up");
+    for place in 0..names.len() {
+        let uid = world.uid(place);
+        world.sight.hung.hangs(&uid, long_ago);
+    }
+    // What was counted last decides, and nobody is taken to hide.
+    for _ in 0..4 {
+        let begun = Instant::now();
+        assert_eq!(world.first(Signal::NodeFsAvailable, one).await, Some(world.uid(3)));
+        assert!(begun.elapsed() < COUNT_FAIR, "{:?}", begun.elapsed());
+    }
+    let told = world.events.waiting();
+    assert_eq!(told.len(), names.len(), "each once: {told:?}");
+    drop(hung);
 }
 
 #[tokio::test]
@@ -150,4 +198,37 @@ async fn layers_the_runtime_does_not_tell_of_are_as_it_told_them_last() {
     world.pods.pop();
     let _others = world.uses(Signal::ContainerFsAvailable, apart).await;
     assert!(world.sight.layers.is_empty(), "pods that are gone are forgotten");
+}
+
+#[tokio::test]
+async fn a_disk_that_does_not_tell_hides_neither_processes_nor_the_other_disk() {
+    let mut world = World::new(&[]);
+    fs::create_dir(world.dir.path().join("kubelet")).expect("made");
+    world.sight.places = Some(Places {
+        images: Some(world.dir.path().to_owned()),
+        disks: Disks {
+            images_apart: true,
+            layers_apart: false,
+        },
+    });
+    let (go_on, hangs) = mpsc::channel::<()>();
+    let (begun, is_begun) = tokio::sync::oneshot::channel();
+    let looks = world.sight.measurer.looks.clone();
+    let hung = tokio::spawn(async move {
+        looks
+            .run("node disk", move || (begun.send(()), hangs.recv().is_err()))
+            .await
+    });
+    is_begun.await.expect("it begins");
+    let told = world.sight.signals(Duration::from_millis(100)).await;
+    let is_told = |signal| told.contains_key(&signal);
+    assert!(!is_told(Signal::NodeFsAvailable));
+    assert!(
+        is_told(Signal::ImageFsAvailable) && is_told(Signal::ContainerFsAvailable) && is_told(Signal::PidAvailable)
+    );
+    drop(go_on);
+    let (_, is_over) = hung.await.expect("no panic").expect("it ends");
+    assert!(is_over);
+    let told = world.sight.signals(DISKS_DEADLINE).await;
+    assert!(told.contains_key(&Signal::NodeFsAvailable));
 }

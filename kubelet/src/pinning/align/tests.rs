@@ -57,8 +57,7 @@ fn given(rules: TopologyRules, givers: &mut [&mut dyn Giver]) -> Result<(), Stri
         all: NumaMask::of(0..2),
         ..Nodes::default()
     };
-    let metrics = Metrics::new("n").pinning;
-    give_all((&rules, &nodes), givers, &asked(), &metrics).map_err(|refused| refused.reason)
+    give_all((&rules, &nodes), givers, &asked(), &Tally::default()).map_err(|refused| refused.reason)
 }
 
 #[test]
@@ -97,7 +96,9 @@ fn all_give_under_what_all_wish_and_nobody_after_one_refused() {
             all: NumaMask::of(0..2),
             ..Nodes::default()
         };
-        give_all((&rules, &nodes), &mut [&mut first], &asked(), &all.pinning).expect_err("refused");
+        let tally = Tally::default();
+        give_all((&rules, &nodes), &mut [&mut first], &asked(), &tally).expect_err("refused");
+        tally.tell(&all.pinning);
         let text = all.text(&crate::pod::view::PodView::default());
         assert!(
             !text.contains("numa_node\"} 1"),

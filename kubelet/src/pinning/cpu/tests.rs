@@ -183,6 +183,33 @@ fn a_state_that_does_not_fit_is_told_in_upstreams_words() {
 }
 
 #[test]
+fn a_state_that_gives_a_cpu_to_two_pods_is_told_by_both() {
+    let policy = policy(SMALL, 1, PLAIN);
+    let check = |entries: &[(&str, &str, &str)]| {
+        let mut held = Assignments {
+            shared: set("0,3-4,7"),
+            ..Assignments::default()
+        };
+        for (pod, container, cpus) in entries {
+            let own = held.exclusive.entry((*pod).to_owned()).or_default();
+            own.insert((*container).to_owned(), set(cpus));
+        }
+        policy.check(&mut held).map_err(|why| why.to_string())
+    };
+    // What an init container had is given again in its pod.
+    assert_eq!(
+        check(&[("a", "init", "1-2"), ("a", "main", "1"), ("b", "main", "5-6")]),
+        Ok(false)
+    );
+    let twice =
+        "entries: pod: b, container: main cpuset: \"2,6\" overlaps with pod: a, container: main cpuset: \"1-2\"";
+    assert_eq!(
+        check(&[("a", "init", "5"), ("a", "main", "1-2"), ("b", "main", "2,6")]),
+        Err(twice.to_owned())
+    );
+}
+
+#[test]
 fn hints_are_the_nodes_with_room_and_the_fewest_are_preferred() {
     let hints = |shape, options, cpus, shared: &str| {
         let policy = policy(shape, 1, options);

@@ -28,6 +28,11 @@ enum Step {
 }
 
 impl Giving {
+    /// Whether the pod's devices are being given.
+    pub(super) fn has(&self, uid: &PodUid) -> bool {
+        self.pods.contains_key(uid)
+    }
+
     /// Waits for the next pod that has its devices, or gets none; for ever while there is none. Cancel safe.
     pub(super) async fn next(&mut self) -> (PodUid, Option<Rejection>) {
         loop {

@@ -1,9 +1,11 @@
 //! What pods have alone of the node's CPUs, given and taken back together with the ledger's grants ([`crate::pinning`]).
 
 use super::Workers;
-use crate::admission::decide::Rejection;
+use crate::admission::decide::{Rejection, is_by_object};
 use crate::admission::placement::NodeView;
+use crate::device::draft::Draft;
 use crate::id::PodUid;
+use crate::pinning::Share;
 use crate::pod::status::is_terminal;
 use k8s_openapi::api::core::v1::Pod;
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,14 +34,41 @@ enum Room {
 
 impl Workers {
     /// Judges a new pod: first by what nobody can give it, then by what it is to have alone, then by all the rest (kubelet
-    /// contract §14). It is given all of it, or nothing.
+    /// contract §14). It is given all of it, or nothing. That is its one admission, however long it waited for it.
     pub(super) fn judge_new(&mut self, uid: &PodUid, pod: &Arc<Pod>, node: &NodeView) -> Verdict {
         if let Some(verdict) = self.judged_before(uid) {
             return verdict;
         }
-        let (pinning, metrics) = (&self.shared.parts.pinning, &self.shared.parts.metrics.pinning);
+        let pinning = &self.shared.parts.pinning;
         let mut devices = self.shared.parts.devices.draft(pod, pinning.numas());
-        let share = match pinning.place(pod, &mut [&mut devices], metrics) {
+        let (placed, tally) = pinning.try_place(pod, &mut [&mut devices]);
+        let verdict = self.judge_placed((uid, pod), node, placed, devices);
+        if let Verdict::Rejected(refused) = &verdict
+            && is_by_object(refused)
+            && self.is_doubtful(uid, node)
+        {
+            return Verdict::Later;
+        }
+        // Who waits has been given nothing; who preempts others is judged again, and was counted before.
+        let waits = matches!(verdict, Verdict::Later) && !self.giving.has(uid) && !self.preempting.contains_key(uid);
+        if !waits && !self.counted.remove(uid) {
+            tally.tell(&self.shared.parts.metrics.pinning);
+        }
+        if self.preempting.contains_key(uid) {
+            self.counted.insert(uid.clone());
+        }
+        verdict
+    }
+
+    /// Judges a pod by all the rest. What it was to have alone it is given with that.
+    fn judge_placed(
+        &mut self,
+        (uid, pod): (&PodUid, &Arc<Pod>),
+        node: &NodeView,
+        placed: Result<Share, Rejection>,
+        devices: Draft,
+    ) -> Verdict {
+        let share = match placed {
             Ok(share) => share,
             Err(refused) => {
                 let first = self.ledger.judge_first(node, pod);

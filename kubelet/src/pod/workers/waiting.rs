@@ -88,6 +88,7 @@ impl Workers {
         let waits = |uid: &PodUid| pods.contains_key(uid) && !live.contains_key(uid);
         self.waiting.retain(|uid, _| waits(uid));
         self.held_up.retain(|uid, _| waits(uid));
+        self.counted.retain(waits);
         // A static pod that comes back is the same one; once it goes again it has its time again.
         let is_wanted = |uid: &PodUid| pods.get(uid).is_some_and(|pod| !is_terminal(pod.status.as_ref()));
         let ends = |uid: &PodUid| !complete || live.contains_key(uid) || known.contains(uid);

@@ -6,19 +6,24 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// The most that is read of a list: what is longer is nobody's who uses quotas.
 const LIST_MAX: u64 = 8 << 20;
 /// How often a list is tried to be had alone, and the pause in between.
 const TRIES: u32 = 50;
 const PAUSE: Duration = Duration::from_millis(20);
+/// For how long nobody tries after that: anybody who may read a list can keep it, and pods' starts do not wait for him one after another.
+const REST: Duration = Duration::from_secs(60);
 
 /// Where the lists are.
 #[derive(Debug)]
 pub(super) struct ListFiles {
     projects: PathBuf,
     names: PathBuf,
+    /// Since when they are left alone, because somebody keeps them.
+    kept: Mutex<Option<Instant>>,
 }
 
 impl ListFiles {
@@ -26,6 +31,7 @@ impl ListFiles {
         Self {
             projects: etc.join("projects"),
             names: etc.join("projid"),
+            kept: Mutex::default(),
         }
     }
 
@@ -45,7 +51,7 @@ impl ListFiles {
     /// # Errors
     /// They cannot be had alone, read or written; or as `change`, and nothing is changed.
     pub(super) fn change<T>(&self, change: impl FnOnce(&mut Lists) -> io::Result<T>) -> io::Result<T> {
-        let (mut projects, mut names) = (alone(&self.projects)?, alone(&self.names)?);
+        let (mut projects, mut names) = self.both_alone()?;
         let before = Lists {
             projects: text(&mut projects)?,
             names: text(&mut names)?,
@@ -61,6 +67,23 @@ impl ListFiles {
         }
         Ok(changed)
     }
+}
+
+impl ListFiles {
+    fn both_alone(&self) -> io::Result<(Flock<File>, Flock<File>)> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.is_some_and(|since| since.elapsed() < REST) {
+            return Err(busy());
+        }
+        let both = alone(&self.projects).and_then(|projects| Ok((projects, alone(&self.names)?)));
+        let is_kept = |error: &io::Error| error.kind() == io::ErrorKind::ResourceBusy;
+        *kept = both.as_ref().is_err_and(is_kept).then(Instant::now);
+        both
+    }
+}
+
+fn busy() -> io::Error {
+    io::Error::new(io::ErrorKind::ResourceBusy, "somebody else has the lists of projects")
 }
 
 fn opened(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
@@ -102,10 +125,7 @@ fn alone(path: &Path) -> io::Result<Flock<File>> {
         }
         std::thread::sleep(PAUSE);
     }
-    Err(io::Error::new(
-        io::ErrorKind::ResourceBusy,
-        "somebody else has the lists of projects",
-    ))
+    Err(busy())
 }
 
 fn replace(path: &Path, old: &File, text: &str) -> io::Result<()> {
@@ -189,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_the_lists_is_waited_for_and_not_for_good() {
+    fn who_has_the_lists_is_waited_for_and_not_for_good_and_not_by_everybody() {
         let dir = tempfile::tempdir().expect("temp dir");
         let files = ListFiles::new(dir.path());
         add(&files, "1:/a\n").expect("changed");
@@ -198,7 +218,15 @@ mod tests {
             add(&files, "2:/b\n").expect_err("held").kind(),
             io::ErrorKind::ResourceBusy
         );
+        let begun = Instant::now();
+        for _ in 0..3 {
+            assert!(add(&files, "2:/b\n").is_err(), "they are left alone for a while");
+        }
+        assert!(begun.elapsed() < TRIES * PAUSE, "{:?}", begun.elapsed());
         drop(held);
+        let kept = files.kept.lock().expect("no panic").take();
+        assert!(kept.is_some_and(|since| since.elapsed() < REST));
         add(&files, "2:/b\n").expect("changed");
+        assert!(files.kept.lock().expect("no panic").is_none());
     }
 }

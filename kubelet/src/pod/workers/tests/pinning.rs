@@ -306,6 +306,10 @@ async fn who_waits_for_deleted_pods_waits_no_longer_because_others_are_deleted()
     bench.until("refused", |b| phase(b, "next") == "Failed").await;
     let waited = bench.clock.now().duration_since(began).as_secs();
     assert!((41..=60).contains(&waited), "{waited} s");
+    // However often it was judged meanwhile.
+    assert!(kubelet.tells("kubelet_topology_manager_admission_requests_total 3"));
+    assert!(kubelet.tells("kubelet_cpu_manager_pinning_requests_total 3"));
+    assert!(kubelet.tells("kubelet_cpu_manager_pinning_errors_total 1"));
     kubelet.kill().await;
 }
 
