@@ -148,10 +148,12 @@ pub fn expired_history(view: &View<'_>) -> Vec<Write> {
     let idle = |rs: &&std::sync::Arc<ReplicaSet>| {
         let status = rs.status.clone().unwrap_or_default();
         let seen = status.observed_generation.unwrap_or(0) >= rs.metadata.generation.unwrap_or(0);
-        status.replicas == 0 && size(rs) == 0 && seen && rs.metadata.deletion_timestamp.is_none()
+        status.replicas == 0 && size(rs) == 0 && seen
     };
-    let excess = view.old.len().saturating_sub(limit);
+    // One that goes, and may take long to, is no history.
     let mut oldest: Vec<_> = view.old.iter().collect();
+    oldest.retain(|rs| rs.metadata.deletion_timestamp.is_none());
+    let excess = oldest.len().saturating_sub(limit);
     oldest.sort_by_key(|rs| (revision(rs), rs.name_any()));
     oldest
         .into_iter()

@@ -201,8 +201,8 @@ fn untrue_annotations_let_nothing_grow_beyond_the_surge() {
         ),
         (
             "none shrinks where some are to come",
-            [scaled("a", 0, 4, 4, "4000"), scaled("b", 1, 2, 4, "5")],
-            [("a", 5), ("b", 4)],
+            [scaled("a", 0, 4, 4, "4000"), scaled("b", 1, 2, 4, "2")],
+            [("a", 4), ("b", 5)],
         ),
     ] {
         let sets = sets.to_vec();
@@ -333,8 +333,28 @@ fn history_is_cut_when_complete() {
     sets.push(set("z", 9, 1, 1, 1));
     let gone: Vec<_> = next(&d, sets.clone()).into_iter().map(|w| w.key.name).collect();
     assert_eq!(gone, vec![sets[0].name_any(), sets[1].name_any()]);
+    let mut going = ReplicaSet::clone(&sets[2]);
+    going.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(1)));
+    let with_going = vec![sets[0].clone(), sets[1].clone(), Arc::new(going), sets[4].clone()];
+    assert_eq!(next(&d, with_going), vec![], "two are history, and one goes anyway");
     d.status.as_mut().unwrap().available_replicas = Some(0);
     assert_eq!(next(&d, sets), vec![]);
+}
+
+#[test]
+fn a_replica_set_that_cannot_be_made_is_told_by_its_name() {
+    let d = deployment(2, "a", json!({}));
+    let view = View::new(&d, vec![], |_| false).unwrap();
+    let failure = Failure {
+        resource: "replicasets".into(),
+        creating: true,
+        code: 403,
+        reason: "Forbidden".into(),
+        message: "no".into(),
+    };
+    let told = condition_of(&status::status(&view, Some(&failure), at(1)), "Progressing");
+    let message = format!("Failed to create new replica set {:?}: no", template::name(&view));
+    assert_eq!(told, ("False".to_owned(), "ReplicaSetCreateError".to_owned(), message));
 }
 
 fn condition_of(status: &k8s_openapi::api::apps::v1::DeploymentStatus, kind: &str) -> (String, String, String) {
