@@ -355,7 +355,23 @@ impl Scheduler {
                 self.assigned(pod, &uid, &node);
             }
             None if self.is_ours(&pod) => self.unassigned(change.old.as_deref(), pod),
-            None => self.forget(&uid),
+            None => {
+                self.skip(change.old.as_deref(), &pod);
+                self.forget(&uid);
+            }
+        }
+    }
+
+    /// Tells once that nobody looks for a node for a pod that goes: it may stay for long, by its finalizers. (Upstream tells it when such a pod
+    /// would have its turn, which one that waits behind its gates never has.)
+    fn skip(&self, old: Option<&Pod>, pod: &Arc<Pod>) {
+        let goes = |pod: &Pod| pod.metadata.deletion_timestamp.is_some();
+        if !goes(pod) || old.is_some_and(goes) || !is_counted(pod) {
+            return;
+        }
+        let info = self.cluster.describe(Arc::clone(pod));
+        if profile_of(&self.profiles, info.scheduler()).is_some() && !plugin::scheduling_gates::holds_back(&info) {
+            self.binder.skip(&info);
         }
     }
 

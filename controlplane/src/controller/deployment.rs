@@ -264,7 +264,9 @@ pub fn plan(view: &View<'_>) -> Plan {
     if !first.is_empty() {
         return writes(first);
     }
-    let scaling = annotation::is_scaling(view);
+    // Who replaces all at once keeps no proportions: a new size is that of the next replica set, when the pods of the others are gone.
+    // (Upstream's takes it for a resizing, which it leaves alone for ever where two replica sets have pods.)
+    let scaling = !view.recreates() && annotation::is_scaling(view);
     let may_create =
         !paused && !scaling && !(view.recreates() && (view.old_pods_run || rolling::any_active(&view.old)));
     match &view.new {

@@ -369,6 +369,10 @@ impl<C: Controller> Running<C> {
         match done {
             Ok(applied) => {
                 self.tell(write.on_success.as_ref(), &applied.key().name);
+                if let Applied::At { revision, .. } = &applied {
+                    let mut repeats = self.repeats.lock().expect("no holder of this lock panics");
+                    repeats.wrote(key, *revision);
+                }
                 self.environment.informers.reflect(&write.resource, &applied).await;
                 self.trace(write, &applied);
                 None

@@ -115,6 +115,11 @@ impl Binder {
         }
     }
 
+    /// Tells that no node is looked for, since the pod is being deleted.
+    pub fn skip(&self, pod: &PodInfo) {
+        self.event(pod, pod, FAILED, format!("skip schedule deleting pod: {}", pod.key));
+    }
+
     /// Binds the pod to the node.
     pub async fn bind(&self, pod: Arc<PodInfo>, node: String) -> Bound {
         let request = Request::post(format!("{}/binding", PODS.path(&pod.key)));

@@ -12,6 +12,8 @@ use std::time::Duration;
 
 /// More misses than these are told.
 const MANY: i64 = 100;
+/// Clocks of control planes may be so far apart.
+const SKEW: SignedDuration = SignedDuration::from_secs(60);
 
 /// What is due.
 #[derive(Debug, PartialEq, Eq)]
@@ -68,7 +70,8 @@ pub fn due(view: &View<'_>, status: &CronJobStatus, timetable: &Timetable) -> Fo
     };
     let next_in = next_in(cron, now, schedule, zone);
     let Some(scheduled) = missed.latest else {
-        return found(Due::Nothing, next_in, vec![]);
+        let events = waits_for(&missed, cron, now).map(|message| tell("Warning", "ScheduleTimeInFuture", message));
+        return found(Due::Nothing, next_in, events.unwrap_or_default());
     };
     let mut events = Vec::new();
     if missed.count > MANY {
@@ -101,6 +104,26 @@ pub fn due(view: &View<'_>, status: &CronJobStatus, timetable: &Timetable) -> Fo
         return found(Due::Nothing, next_in, events);
     }
     found(Due::Start(scheduled), next_in, events)
+}
+
+/// What is told where moments pass because the last start, or the creation, is in the future: a clock was ahead when it was noted. Nothing is
+/// started before then, as upstream, which tells nobody; each moment that passes is told of here.
+fn waits_for(missed: &Missed, cron: &CronJob, now: Timestamp) -> Option<String> {
+    if missed.since.duration_since(now) <= SKEW {
+        return None;
+    }
+    let started = cron
+        .status
+        .as_ref()
+        .and_then(|status| status.last_schedule_time.as_ref());
+    let (field, mend) = match started {
+        Some(_) => ("status.lastScheduleTime", " or remove it"),
+        None => ("metadata.creationTimestamp", ""),
+    };
+    let until = rfc3339(missed.since, None);
+    Some(format!(
+        "Not starting jobs before {until}: {field} is in the future. Check clock skew{mend}"
+    ))
 }
 
 /// The last moment until `now`; `first` is one, the next is so much later.
@@ -176,8 +199,9 @@ fn missed(
 
 /// How long until the next moment.
 fn next_in(cron: &CronJob, now: Timestamp, schedule: &Schedule, zone: &TimeZone) -> Option<Duration> {
+    // From a start that is in the future on the clock is not waited for: it may have been ahead, and moments that pass are told of.
     let base = match missed(cron, None, now, schedule, zone) {
-        Ok(missed) => missed.latest.unwrap_or(missed.since),
+        Ok(missed) => missed.latest.unwrap_or(missed.since).min(now),
         Err(_) => now,
     };
     let left = schedule.next(base, zone)?.duration_since(now);

@@ -267,6 +267,44 @@ fn missed_moments() {
     assert_eq!(words(&decide(&late, &[], "03:30:00")), [format!("create {TWO}")]);
 }
 
+/// What a clock that was ahead has left: nothing is started before then, each moment that passes is told of, and it is not looked at more often.
+#[test]
+fn a_start_that_is_in_the_future_is_waited_for_and_told_of() {
+    let ahead = |spec: Value| {
+        let status = json!({"lastScheduleTime": "2036-01-01T00:00:00Z"});
+        cron(json!({"spec": spec, "status": status}))
+    };
+    let told = |field: &str, until: &str, mend: &str| {
+        let message = format!("Not starting jobs before {until}: {field} is in the future. Check clock skew{mend}");
+        vec![("ScheduleTimeInFuture", message)]
+    };
+    let last = || told("status.lastScheduleTime", "2036-01-01T00:00:00Z", " or remove it");
+    for spec in [json!({}), json!({"startingDeadlineSeconds": 100})] {
+        let decision = decide(&ahead(spec), &[], "00:10:00");
+        assert_eq!((words(&decision).len(), events(&decision)), (0, last()));
+        let next = Duration::from_secs(50 * 60) + PADDING;
+        assert_eq!(decision.plan.again_in, Some(next), "with the next moment");
+    }
+    let suspended = decide(&ahead(json!({"suspend": true})), &[], "00:10:00");
+    assert_eq!((events(&suspended).len(), suspended.plan.again_in), (0, None));
+    let created = cron(json!({"metadata": {"creationTimestamp": "2026-01-02T00:00:00Z"}}));
+    let decision = decide(&created, &[], "00:10:00");
+    let until = "2026-01-02T00:00:00Z";
+    assert_eq!(events(&decision), told("metadata.creationTimestamp", until, ""));
+    // Another clock was some seconds ahead, and nobody missed anything.
+    let near = cron(json!({"status": {"lastScheduleTime": "2026-01-01T01:00:00Z"}}));
+    let decision = decide(&near, &[], "00:59:55");
+    assert_eq!((words(&decision).len(), events(&decision).len()), (0, 0));
+    assert_eq!(decision.plan.again_in, Some(Duration::from_secs(5) + PADDING));
+    let past = decide(&near, &[], "01:00:01");
+    assert_eq!((words(&past).len(), events(&past).len()), (0, 0));
+    // Its schedule is changed: that is looked at with its first moment, too.
+    assert_eq!(
+        due::first_in(&ahead(json!({})), at("00:10:00")),
+        Duration::from_secs(50 * 60) + PADDING
+    );
+}
+
 #[test]
 fn ends_are_noted() {
     let cron = cron(active(ONE, "01:00:00"));

@@ -7,7 +7,7 @@ use client::Key;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use kube::ResourceExt;
 use serde_json::{Map, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 /// Number of the rollout.
 pub const REVISION: &str = "deployment.kubernetes.io/revision";
@@ -17,6 +17,9 @@ pub const HISTORY: &str = "deployment.kubernetes.io/revision-history";
 pub const DESIRED: &str = "deployment.kubernetes.io/desired-replicas";
 /// Size and surge at that time.
 pub const MAX: &str = "deployment.kubernetes.io/max-replicas";
+
+/// The longest [`HISTORY`], as upstream's.
+const HISTORY_BYTES: usize = 2000;
 
 /// Annotations of the deployment that stay with it.
 const OWN: [&str; 6] = [
@@ -57,7 +60,8 @@ pub fn revision(rs: &ReplicaSet) -> i64 {
 
 /// The revision of the current template: one above all old ones.
 pub fn next_revision(view: &View<'_>) -> i64 {
-    view.old.iter().map(|rs| revision(rs)).max().unwrap_or(0) + 1
+    let last = view.old.iter().map(|rs| revision(rs)).max();
+    last.unwrap_or(0).saturating_add(1)
 }
 
 /// Whether the deployment was resized since a replica set in use was last scaled.
@@ -66,6 +70,24 @@ pub fn is_scaling(view: &View<'_>) -> bool {
     active
         .filter_map(|rs| number(rs, DESIRED))
         .any(|desired| desired != view.wanted())
+}
+
+/// Earlier revisions with one more. Those before them that there is no room for are forgotten: who rolls back again and again would have an
+/// annotation at last that no server takes.
+fn history(earlier: &str, revision: i64) -> String {
+    let mut all = earlier
+        .split(',')
+        .filter(|one| !one.is_empty())
+        .collect::<VecDeque<_>>();
+    let revision = revision.to_string();
+    let mut length = all.iter().map(|one| one.len() + 1).sum::<usize>() + revision.len();
+    while length > HISTORY_BYTES
+        && let Some(oldest) = all.pop_front()
+    {
+        length -= oldest.len() + 1;
+    }
+    all.push_back(&revision);
+    all.make_contiguous().join(",")
 }
 
 /// What must change on the new replica set and on the deployment before anything else: revision, inherited annotations,
@@ -84,9 +106,8 @@ pub fn corrections(view: &View<'_>) -> Vec<Write> {
     if current < next {
         annotations.insert(REVISION.into(), json!(next.to_string()));
         if current > 0 {
-            let earlier = have.get(HISTORY).filter(|h| !h.is_empty());
-            let history = earlier.map_or(current.to_string(), |earlier| format!("{earlier},{current}"));
-            annotations.insert(HISTORY.into(), json!(history));
+            let earlier = have.get(HISTORY).map_or("", String::as_str);
+            annotations.insert(HISTORY.into(), json!(history(earlier, current)));
         }
     }
     let min_ready = view.spec.min_ready_seconds.unwrap_or(0);
@@ -127,10 +148,12 @@ pub fn expired_history(view: &View<'_>) -> Vec<Write> {
     let idle = |rs: &&std::sync::Arc<ReplicaSet>| {
         let status = rs.status.clone().unwrap_or_default();
         let seen = status.observed_generation.unwrap_or(0) >= rs.metadata.generation.unwrap_or(0);
-        status.replicas == 0 && size(rs) == 0 && seen && rs.metadata.deletion_timestamp.is_none()
+        status.replicas == 0 && size(rs) == 0 && seen
     };
-    let excess = view.old.len().saturating_sub(limit);
+    // One that goes, and may take long to, is no history.
     let mut oldest: Vec<_> = view.old.iter().collect();
+    oldest.retain(|rs| rs.metadata.deletion_timestamp.is_none());
+    let excess = oldest.len().saturating_sub(limit);
     oldest.sort_by_key(|rs| (revision(rs), rs.name_any()));
     oldest
         .into_iter()

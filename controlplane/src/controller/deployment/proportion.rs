@@ -56,13 +56,16 @@ fn spread(view: &View<'_>, mut active: Vec<&Arc<ReplicaSet>>) -> Vec<Write> {
     let mut added = 0;
     let mut sizes = Vec::new();
     for rs in &active {
-        let share = if to_add == 0 { 0 } else { share(view, rs, to_add, added) };
+        let share = share(view, rs, to_add, added);
         added += share;
         sizes.push(i64::from(size(rs)) + share);
     }
-    // Rounding leaves a rest, which goes to the first.
-    if let Some(first) = sizes.first_mut() {
-        *first = (*first + to_add - added).max(0);
+    // What is left over goes to the first, and is taken from the others where that has no more.
+    let mut rest = to_add - added;
+    for to in &mut sizes {
+        let part = rest.max(-*to);
+        *to += part;
+        rest -= part;
     }
     active
         .into_iter()
@@ -71,18 +74,12 @@ fn spread(view: &View<'_>, mut active: Vec<&Arc<ReplicaSet>>) -> Vec<Write> {
         .collect()
 }
 
-/// One replica set's share of what is to be added (or taken, when negative).
+/// One replica set's share of what is to be added (or taken, when negative), never more than what is left of that. What a size was by an
+/// annotation may be long untrue: where pods are to go, none grows for it, nor does one shrink where some are to come. (Upstream's may; a
+/// set that it let grow takes so much more from the others that the sum is beyond the surge.)
 fn share(view: &View<'_>, rs: &ReplicaSet, to_add: i64, added: i64) -> i64 {
-    if size(rs) == 0 || to_add == added {
-        return 0;
-    }
-    let fraction = fraction(view, rs);
     let left = to_add - added;
-    if to_add > 0 {
-        fraction.min(left)
-    } else {
-        fraction.max(left)
-    }
+    fraction(view, rs).clamp(left.min(0), left.max(0))
 }
 
 fn fraction(view: &View<'_>, rs: &ReplicaSet) -> i64 {

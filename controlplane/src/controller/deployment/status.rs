@@ -1,6 +1,6 @@
 //! What a deployment reports: counts, and the conditions Available, Progressing, ReplicaFailure.
 
-use super::{View, available, rolling, size};
+use super::{View, available, rolling, size, template};
 use crate::controller::amount::narrow;
 use crate::controller::write::Failure;
 use k8s_openapi::api::apps::v1::{DeploymentCondition, DeploymentStatus, ReplicaSet};
@@ -184,7 +184,8 @@ fn progressing(
         return;
     }
     if let Some(failure) = failure.filter(|f| f.creating && f.reason != "AlreadyExists") {
-        let message = format!("Failed to create new replica set: {}", failure.message);
+        let name = template::name(view);
+        let message = format!("Failed to create new replica set {name:?}: {}", failure.message);
         set(list, "False", "ReplicaSetCreateError", message, false);
         return;
     }

@@ -4,6 +4,8 @@ use proptest::prelude::*;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
+mod properties;
+
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
 }
@@ -167,18 +169,92 @@ fn resizing_keeps_proportions() {
     let surge = json!({"spec": {"strategy": {"rollingUpdate": {"maxSurge": 3, "maxUnavailable": 2}}}});
     let mut d = deployment(20, "b", surge);
     revised(&mut d, "2");
-    let with_max = |rs: Arc<ReplicaSet>| {
-        let mut rs = ReplicaSet::clone(&rs);
-        rs.metadata
-            .annotations
-            .as_mut()
-            .unwrap()
-            .insert(annotation::MAX.into(), "13".into());
-        Arc::new(rs)
-    };
-    let sets = vec![with_max(set("a", 0, 8, 8, 10)), with_max(set("b", 1, 5, 0, 10))];
+    let sets = vec![scaled("a", 0, 8, 10, "13"), scaled("b", 1, 5, 10, "13")];
     let got: BTreeMap<_, _> = sizes(&next(&d, sets.clone()), &sets).into_iter().collect();
     assert_eq!(got, BTreeMap::from([("a".to_owned(), 14), ("b".to_owned(), 9)]));
+}
+
+/// With these sizes, the deployment's size that each was scaled for, and what all together might be then.
+fn scaled(image: &str, age: i64, size: i32, desired: i32, most: &str) -> Arc<ReplicaSet> {
+    let mut rs = ReplicaSet::clone(&set(image, age, size, size, desired));
+    let annotations = rs.metadata.annotations.as_mut().unwrap();
+    annotations.insert(annotation::MAX.into(), most.into());
+    Arc::new(rs)
+}
+
+/// Annotations that were never true or are so no longer, beside sizes that somebody gave by hand: there are never more than there may be.
+#[test]
+fn untrue_annotations_let_nothing_grow_beyond_the_surge() {
+    let surge = json!({"spec": {"strategy": {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 1}}}});
+    let mut d = deployment(8, "b", surge);
+    revised(&mut d, "2");
+    for (name, sets, expected) in [
+        (
+            "one would grow where ten are to go",
+            [scaled("a", 0, 10, 10, "40"), scaled("b", 1, 9, 10, "3")],
+            [("a", 0), ("b", 9)],
+        ),
+        (
+            "the first alone has not enough",
+            [scaled("a", 0, 10, 10, "1"), scaled("b", 1, 10, 10, "1")],
+            [("a", 0), ("b", 9)],
+        ),
+        (
+            "none shrinks where some are to come",
+            [scaled("a", 0, 4, 4, "4000"), scaled("b", 1, 2, 4, "2")],
+            [("a", 4), ("b", 5)],
+        ),
+    ] {
+        let sets = sets.to_vec();
+        let mut got: BTreeMap<String, i32> = sets.iter().map(|rs| (rs.uid().unwrap(), size(rs))).collect();
+        got.extend(sizes(&next(&d, sets.clone()), &sets));
+        let expected = expected.map(|(image, size)| (image.to_owned(), size));
+        assert_eq!(got, BTreeMap::from(expected), "{name}");
+    }
+}
+
+/// Upstream's takes a new size for one to be shared out, which it does for rolling updates only.
+#[test]
+fn who_replaces_all_at_once_does_so_in_the_middle_of_a_resized_rolling_update() {
+    let strategy = json!({"spec": {"strategy": {"type": "Recreate", "rollingUpdate": null}}});
+    let mut d = deployment(6, "b", strategy);
+    revised(&mut d, "2");
+    let sets = vec![set("a", 0, 2, 2, 4), set("b", 1, 2, 2, 4)];
+    assert_eq!(sizes(&next(&d, sets.clone()), &sets), [("a".to_owned(), 0)]);
+    // Pods of the old one are there still.
+    let mut ending = ReplicaSet::clone(&set("a", 0, 0, 0, 6));
+    ending.status.as_mut().unwrap().replicas = 1;
+    let sets = vec![Arc::new(ending), set("b", 1, 2, 2, 4)];
+    assert_eq!(next(&d, sets), vec![]);
+    let sets = vec![set("a", 0, 0, 0, 6), set("b", 1, 2, 2, 4)];
+    assert_eq!(sizes(&next(&d, sets.clone()), &sets), [("b".to_owned(), 6)]);
+}
+
+#[test]
+fn the_history_of_rollbacks_has_a_bound() {
+    let d = deployment(3, "a", json!({}));
+    let earlier = |history: &str| {
+        let mut rs = ReplicaSet::clone(&set("a", 0, 3, 3, 3));
+        let annotations = rs.metadata.annotations.as_mut().unwrap();
+        annotations.insert(annotation::REVISION.into(), "5000".into());
+        annotations.insert(annotation::HISTORY.into(), history.into());
+        let mut newer = ReplicaSet::clone(&set("b", 1, 0, 0, 3));
+        let annotations = newer.metadata.annotations.as_mut().unwrap();
+        annotations.insert(annotation::REVISION.into(), i64::MAX.to_string());
+        let writes = next(&d, vec![Arc::new(rs), Arc::new(newer)]);
+        let Verb::Patch(_, _, body) = &writes[0].verb else {
+            panic!("{writes:?}")
+        };
+        let of = |name: &str| body["metadata"]["annotations"][name].as_str().unwrap().to_owned();
+        assert_eq!(of(annotation::REVISION), i64::MAX.to_string(), "it goes no higher");
+        of(annotation::HISTORY)
+    };
+    assert_eq!(earlier("1,2"), "1,2,5000");
+    let long: Vec<String> = (1000..1400).map(|revision| revision.to_string()).collect();
+    let cut = earlier(&long.join(","));
+    assert!(cut.len() <= 2000 && cut.len() > 1990, "{}", cut.len());
+    assert!(cut.starts_with("1001,") && cut.ends_with(",1399,5000"), "{cut}");
+    assert_eq!(earlier(&"9".repeat(3000)), "5000", "what is no list is forgotten");
 }
 
 #[test]
@@ -257,8 +333,28 @@ fn history_is_cut_when_complete() {
     sets.push(set("z", 9, 1, 1, 1));
     let gone: Vec<_> = next(&d, sets.clone()).into_iter().map(|w| w.key.name).collect();
     assert_eq!(gone, vec![sets[0].name_any(), sets[1].name_any()]);
+    let mut going = ReplicaSet::clone(&sets[2]);
+    going.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(1)));
+    let with_going = vec![sets[0].clone(), sets[1].clone(), Arc::new(going), sets[4].clone()];
+    assert_eq!(next(&d, with_going), vec![], "two are history, and one goes anyway");
     d.status.as_mut().unwrap().available_replicas = Some(0);
     assert_eq!(next(&d, sets), vec![]);
+}
+
+#[test]
+fn a_replica_set_that_cannot_be_made_is_told_by_its_name() {
+    let d = deployment(2, "a", json!({}));
+    let view = View::new(&d, vec![], |_| false).unwrap();
+    let failure = Failure {
+        resource: "replicasets".into(),
+        creating: true,
+        code: 403,
+        reason: "Forbidden".into(),
+        message: "no".into(),
+    };
+    let told = condition_of(&status::status(&view, Some(&failure), at(1)), "Progressing");
+    let message = format!("Failed to create new replica set {:?}: no", template::name(&view));
+    assert_eq!(told, ("False".to_owned(), "ReplicaSetCreateError".to_owned(), message));
 }
 
 fn condition_of(status: &k8s_openapi::api::apps::v1::DeploymentStatus, kind: &str) -> (String, String, String) {

@@ -7,7 +7,7 @@ use super::slice::SERVICE_NAME;
 use crate::controller::harness::{Controller, Wiring};
 use crate::controller::informers::Informers;
 use crate::controller::owner::controller_reference;
-use crate::controller::write::{self, EventText, Plan, Write};
+use crate::controller::write::{self, EventText, Plan, Verb, Write};
 use client::Key;
 use k8s_openapi::api::core::v1::{EndpointAddress, EndpointSubset, Endpoints, Service};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
@@ -69,18 +69,27 @@ impl Controller for Mirror {
     fn plan(&self, key: &Key, _now: Timestamp) -> Plan {
         let endpoints = self.informers.endpoints.get_key(key);
         let service = self.informers.services.get_key(key);
-        let wanted = endpoints.filter(|endpoints| is_mirrored(endpoints, service.as_deref()));
+        let wanted = endpoints
+            .as_ref()
+            .filter(|endpoints| is_mirrored(endpoints, service.as_deref()));
         let of_it = |slice: &Arc<EndpointSlice>| is_ours(slice) && slice.labels().get(SERVICE_NAME) == Some(&key.name);
         let mut slices = self.informers.endpoint_slices.list_namespace(&key.namespace);
         slices.retain(of_it);
         match wanted {
             Some(endpoints) if self.informers.takes_new(&key.namespace) => {
-                let (plan, skipped) = plan(&endpoints, &slices, self.most);
+                let (plan, skipped) = plan(endpoints, &slices, self.most);
                 self.skipped.observe(skipped as f64);
                 plan
             }
             Some(_) => Plan::default(),
-            None => Plan::of(remove(&slices)),
+            None => {
+                let writes = remove(&slices);
+                let told = |write| match &endpoints {
+                    Some(endpoints) => told_of(endpoints, write),
+                    None => write,
+                };
+                Plan::of(writes.into_iter().map(told).collect())
+            }
         }
     }
 }
@@ -267,11 +276,23 @@ pub fn plan(endpoints: &Endpoints, slices: &[Arc<EndpointSlice>], most: usize) -
     }
     writes.extend(remove(slices.iter().filter(|slice| !kept.contains(&slice.name_any()))));
     let plan = Plan {
-        writes,
+        writes: writes.into_iter().map(|write| told_of(endpoints, write)).collect(),
         events,
         again_in: None,
     };
     (plan, left_out)
+}
+
+/// With an event for where it fails: what upstream's controller gives back as its error, under the reason that it has for that.
+fn told_of(endpoints: &Endpoints, write: Write) -> Write {
+    let (of, slice) = (Key::of(endpoints), &write.key.name);
+    let what = match &write.verb {
+        Verb::Create(_) => format!("failed to create EndpointSlice for Endpoints {of}"),
+        Verb::Delete { .. } => format!("failed to delete {slice} EndpointSlice for Endpoints {of}"),
+        _ => format!("failed to update {slice} EndpointSlice for Endpoints {of}"),
+    };
+    let (reason, message) = ("FailedToUpdateEndpointSlices", format!("{what}: {{}}"));
+    write.failure(write::event(&write::ENDPOINTS, endpoints, "Warning", reason, message))
 }
 
 fn update(endpoints: &Endpoints, old: &EndpointSlice, content: Vec<Endpoint>) -> Option<Write> {

@@ -223,8 +223,16 @@ fn replace(view: &View<'_>) -> Vec<Write> {
     let limit = usize::try_from(resolve(Some(limit), replicas, Round::Down).max(1)).unwrap_or(1);
     let serving = view.pods.range(wanted).filter(|(_, pod)| view.serves(pod)).count();
     let unavailable = usize::try_from(replicas).unwrap_or(0).saturating_sub(serving);
-    let old = targets().filter(|(_, pod)| is_old(pod));
-    old.take(limit.saturating_sub(unavailable))
-        .map(|(ordinal, pod)| delete(view, *ordinal, pod))
-        .collect()
+    // What serves nobody costs nothing to replace, and counts as unavailable already: who counted it against what may go would wait for ever
+    // for what the new template is to mend. (In order nobody comes here before all serve.)
+    let mut room = limit.saturating_sub(unavailable);
+    let mut leaving = Vec::new();
+    for (ordinal, pod) in targets().filter(|(_, pod)| is_old(pod)) {
+        let is_free = !view.serves(pod);
+        if (is_free || room > 0) && leaving.len() < BURST {
+            room -= usize::from(!is_free);
+            leaving.push(delete(view, *ordinal, pod));
+        }
+    }
+    leaving
 }

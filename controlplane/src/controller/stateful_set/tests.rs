@@ -3,6 +3,7 @@ use crate::controller::history::{HASH_LABEL, REVISION_LABEL};
 use crate::controller::write::PatchKind;
 use serde_json::{Value, json};
 
+mod broken;
 mod claims;
 mod properties;
 

@@ -143,6 +143,7 @@ async fn slices_that_nobody_may_write_are_told() {
     let denied = vec![
         (of("endpointslice-controller"), "endpointslices"),
         (of("endpoint-controller"), "endpoints"),
+        (of("endpointslicemirroring-controller"), "endpointslices"),
     ];
     let world = World::start_denying(0, Denied::new(Mutex::new(denied))).await;
     let service = json!({"kind": "Service", "apiVersion": "v1", "metadata": {"name": "web"},
@@ -159,4 +160,14 @@ async fn slices_that_nobody_may_write_are_told() {
     world.until(events, told("FailedToUpdateEndpointSlices", slices)).await;
     let endpoints = "Failed to create endpoint for service default/web: ";
     world.until(events, told("FailedToCreateEndpoint", endpoints)).await;
+    let service =
+        json!({"kind": "Service", "apiVersion": "v1", "metadata": {"name": "db"}, "spec": {"ports": [{"port": 80}]}});
+    world.create("/api/v1/namespaces/default/services", service).await;
+    let own = json!({"kind": "Endpoints", "apiVersion": "v1", "metadata": {"name": "db"},
+        "subsets": [{"addresses": [{"ip": "192.0.2.1"}], "ports": [{"port": 80}]}]});
+    world.create("/api/v1/namespaces/default/endpoints", own).await;
+    let mirrored = "failed to create EndpointSlice for Endpoints default/db: ";
+    world
+        .until(events, told("FailedToUpdateEndpointSlices", mirrored))
+        .await;
 }

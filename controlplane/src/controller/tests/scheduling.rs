@@ -49,6 +49,49 @@ async fn a_pod_that_finished_holds_nothing_of_its_node_though_its_object_stays()
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
+/// A pod that goes and stays, by its finalizer: nobody looks for a node for it, which is told.
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_is_deleted_before_it_has_a_node_is_told_that_it_gets_none() {
+    let world = World::start(1).await;
+    let pod = |name: &str, spec: Value| {
+        let mut pod = json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": name, "finalizers": ["example.com/kept"]},
+            "spec": {"containers": [{"name": "c", "image": "x"}]}});
+        json_patch::merge(&mut pod["spec"], &spec);
+        pod
+    };
+    world
+        .create(PODS, pod("waits", json!({"nodeSelector": {"no": "such"}})))
+        .await;
+    world
+        .create(
+            PODS,
+            pod("gated", json!({"schedulingGates": [{"name": "example.com/gate"}]})),
+        )
+        .await;
+    let refused = |pod: &Value| pod["status"]["conditions"][0]["reason"] == "Unschedulable";
+    world.until(&format!("{PODS}/waits"), refused).await;
+    for name in ["gated", "waits"] {
+        world.call("DELETE", &format!("{PODS}/{name}"), None).await.unwrap();
+    }
+    let events = "/apis/events.k8s.io/v1/namespaces/default/events";
+    let of = |events: &Value, text: &str| {
+        let all = events["items"].as_array().unwrap().iter();
+        let told = all.filter(|e| e["reason"] == "FailedScheduling" && e["type"] == "Warning" && e["note"] == text);
+        told.count()
+    };
+    let waits = "skip schedule deleting pod: default/waits";
+    let told = world.until(events, |events| of(events, waits) == 1).await;
+    assert_eq!(of(&told, "skip schedule deleting pod: default/gated"), 0);
+    world
+        .patch(&format!("{PODS}/waits"), json!({"metadata": {"labels": {"a": "b"}}}))
+        .await;
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    let told = world.get(events).await.unwrap();
+    let all = told["items"].as_array().unwrap().iter();
+    let skips: Vec<&Value> = all.filter(|event| event["note"] == waits).collect();
+    assert!(skips.len() == 1 && skips[0]["series"].is_null(), "once: {skips:?}");
+}
+
 fn of_class(name: &str, class: &str, cpu: &str) -> Value {
     let container = json!({"name": "c", "image": "x", "resources": {"requests": {"cpu": cpu}}});
     json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": name},

@@ -85,6 +85,34 @@ fn a_change_replaces_and_what_is_no_longer_said_goes() {
 }
 
 #[test]
+fn what_cannot_be_written_is_told_of_the_endpoints() {
+    let all = endpoints(json!({}));
+    let first = plan(&all, &[]);
+    let old = made(&first);
+    let only = endpoints(json!({"subsets": [{"addresses": [{"ip": "192.0.2.9"}],
+        "ports": [{"name": "sql", "port": 5432, "protocol": "TCP"}]}]}));
+    let second = plan(&only, &old);
+    let told = |write: &Write| {
+        let event = write.on_failure.clone().unwrap();
+        let about = event.regarding;
+        assert_eq!((event.kind, event.reason), ("Warning", "FailedToUpdateEndpointSlices"));
+        assert_eq!(
+            (about.kind.as_deref(), about.name.as_deref()),
+            (Some("Endpoints"), Some("db"))
+        );
+        event.message
+    };
+    let expected = [
+        "failed to create EndpointSlice for Endpoints n/db: {}",
+        "failed to create EndpointSlice for Endpoints n/db: {}",
+        "failed to update db-0 EndpointSlice for Endpoints n/db: {}",
+        "failed to delete db-1 EndpointSlice for Endpoints n/db: {}",
+    ];
+    let all: Vec<String> = first.writes.iter().chain(&second.writes).map(told).collect();
+    assert_eq!(all, expected);
+}
+
+#[test]
 fn what_is_too_much_or_no_address_is_told() {
     let many: Vec<Value> = (0..1003)
         .map(|i| json!({"ip": format!("198.18.{}.{}", i / 250, i % 250 + 1)}))
