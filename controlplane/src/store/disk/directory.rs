@@ -139,6 +139,17 @@ impl Directory {
         }
     }
 
+    /// Says that a file of so many bytes may have room inside that is not given back while anybody waits.
+    pub(super) fn tell_room(&self, file_bytes: u64) {
+        let (path, file_mib) = (self.path.display(), file_bytes >> 20);
+        tracing::warn!(
+            %path,
+            file_mib,
+            "the disk is nearly full, and what was deleted may have left room in the store's file; giving it back takes too long while \
+             anything is written: start the control plane again, which does it first"
+        );
+    }
+
     /// The refusal of a write that needs more space than there is.
     pub(super) fn refusal(&self, needed_bytes: u64) -> StoreError {
         StoreError::Full {
