@@ -50,10 +50,10 @@ async fn is_noticed(members: &Members, one: usize, load: &Load) -> anyhow::Resul
         },
         ..options
     };
-    let refused = Etcd::open(two)
-        .await
-        .err()
-        .context("nobody can say which of two is right")?;
+    let Err(refused) = Etcd::open(two).await else {
+        let say = |member| members.ask(member, "maintenance/status", &json!({}));
+        bail!("{:?} is not told from {:?}", say(one)?, say((one + 1) % COUNT)?);
+    };
     let text = refused.to_string();
     ensure!(
         text.contains("have different data") && text.contains("etcdctl member remove"),
