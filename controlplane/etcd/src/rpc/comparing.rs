@@ -20,6 +20,8 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// Pause before those are asked once more that follow nobody yet, and how often all are.
 const SETTLES: Duration = Duration::from_millis(200);
 const TRIES: usize = 6;
+/// How long is compared at most: whoever waits for an answer waits for that, too.
+const COMPARES: Duration = Duration::from_secs(4);
 /// How long is waited for what a member says of itself.
 const SAYS: Duration = Duration::from_secs(1);
 
@@ -54,7 +56,9 @@ impl Rpc {
             let _comparing = self.comparing.lock().await;
             // Somebody may have looked while this one waited.
             if one.looked.trusted.load(Ordering::SeqCst) != connection {
-                self.look().await.map_err(|doubt| match doubt {
+                // Who cannot be compared in time is taken for what it was: nothing speaks against it.
+                let looked = tokio::time::timeout(COMPARES, self.look()).await.unwrap_or(Ok(()));
+                looked.map_err(|doubt| match doubt {
                     Doubt::Lasting(why) => (Verdict::Unsure, why),
                     Doubt::Passing(why) => (Verdict::Unsure, why.to_owned()),
                 })?;

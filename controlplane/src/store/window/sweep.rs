@@ -1,5 +1,5 @@
-//! Letting go of what the window has outlived, and of what its objects have in common, a little at a time: whoever applies the next changes waits for one step of it, however
-//! much there is.
+//! Letting go of what the window has outlived, and of what its objects have in common, a little at a time: whoever applies the next
+//! changes waits for one step of it, however much there is.
 //!
 //! Owns when a sweep begins, how far it is, and which revisions can still be read. Never makes anything visible.
 
