@@ -11,6 +11,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
@@ -36,8 +37,11 @@ impl<T: AsyncRead + AsyncWrite + Send> Io for T {}
 
 type Connection = TokioIo<Pin<Box<dyn Io>>>;
 
-/// A channel that connects when it is used, and again when the connection is lost.
-pub(crate) fn channel(address: &Address, files: &TlsFiles) -> Result<Channel, String> {
+/// How often a connection was made.
+pub(crate) type Connections = Arc<AtomicU64>;
+
+/// A channel that connects when it is used, and again when the connection is lost; counts how often in `connections`.
+pub(crate) fn channel(address: &Address, files: &TlsFiles, connections: &Connections) -> Result<Channel, String> {
     let (name, port) = match address {
         Address::Tcp { host, port, .. } if host.contains(':') => (format!("[{host}]"), *port),
         Address::Tcp { host, port, .. } => (host.clone(), *port),
@@ -55,10 +59,16 @@ pub(crate) fn channel(address: &Address, files: &TlsFiles) -> Result<Channel, St
         .keep_alive_while_idle(false)
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW);
-    let (address, files) = (Arc::new(address.clone()), Arc::new(files.clone()));
+    let (address, files, connections) = (
+        Arc::new(address.clone()),
+        Arc::new(files.clone()),
+        Arc::clone(connections),
+    );
     let connector = tower::service_fn(move |_: http::Uri| {
-        let (address, files) = (Arc::clone(&address), Arc::clone(&files));
+        let (address, files, connections) = (Arc::clone(&address), Arc::clone(&files), Arc::clone(&connections));
         async move {
+            // Before anything comes over it.
+            connections.fetch_add(1, Ordering::SeqCst);
             let connected = tokio::time::timeout(CONNECT_DEADLINE, connect(&address, &files)).await;
             let connected = connected.unwrap_or_else(|_| Err("connecting timed out".to_owned()));
             connected.map_err(NotConnected)

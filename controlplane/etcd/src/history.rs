@@ -41,8 +41,8 @@ impl History {
         self.newest.fetch_max(revision, Ordering::SeqCst);
         if revision < asked {
             return Err(format!(
-                "etcd answers with revision {revision} after it had told of {asked}: it was restored from a snapshot, or has lost data, and \
-                 what was read from it is there no more; this control plane has to be started again"
+                "etcd answers with revision {revision} after it had told of {asked}: it, or one of its members, was restored from a snapshot, or \
+                 has lost data, and what was read from it is there no more; this control plane has to be started again"
             ));
         }
         Ok(revision)

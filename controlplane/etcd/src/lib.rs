@@ -4,6 +4,7 @@
 //! and never interprets a value: the window reads what [`Etcd::follow`](store::Store::follow) tells. Every read is linearizable.
 
 mod address;
+mod agreement;
 mod compactor;
 mod connect;
 mod fence;
@@ -61,14 +62,13 @@ pub struct Etcd {
     /// Questions for the revision so far, and the last answer with the number of questions it is for.
     asked: AtomicU64,
     answered: Mutex<(u64, Result<Revision, StoreError>)>,
-    compactor: Option<JoinHandle<()>>,
+    /// What goes on beside what is asked.
+    tasks: Vec<JoinHandle<()>>,
 }
 
 impl Drop for Etcd {
     fn drop(&mut self) {
-        if let Some(compactor) = &self.compactor {
-            compactor.abort();
-        }
+        self.tasks.iter().for_each(JoinHandle::abort);
     }
 }
 
@@ -88,7 +88,8 @@ impl Etcd {
             });
         }
         let interval = options.compaction_interval;
-        let compactor = interval.map(|interval| tokio::spawn(compactor::run(Arc::clone(&rpc), interval)));
+        let mut tasks = vec![tokio::spawn(Arc::clone(&rpc).compare())];
+        tasks.extend(interval.map(|interval| tokio::spawn(compactor::run(Arc::clone(&rpc), interval))));
         Ok(Self {
             fence: Arc::new(Fence::new(keys.clone(), &options.prefix, noted, Arc::clone(&rpc.over))),
             rpc,
@@ -96,7 +97,7 @@ impl Etcd {
             lifetimes: Lifetimes::of(&[], Box::new(|_| ())),
             asked: AtomicU64::new(0),
             answered: Mutex::new((0, Err(StoreError::Closed))),
-            compactor,
+            tasks,
         })
     }
 

@@ -24,6 +24,8 @@ struct State {
     resting: Vec<Option<(Instant, Duration)>>,
     /// Whether its last answer was late.
     is_slow: Vec<bool>,
+    /// Whether it has other data than the others.
+    is_out: Vec<bool>,
 }
 
 impl Members {
@@ -33,6 +35,7 @@ impl Members {
             preferred: 0,
             resting: vec![None; count],
             is_slow: vec![false; count],
+            is_out: vec![false; count],
         };
         Self {
             state: Mutex::new(state),
@@ -49,8 +52,9 @@ impl Members {
         let count = state.resting.len();
         let order = (0..count).map(|offset| (state.preferred + offset) % count);
         let free = |member: usize| state.resting[member].map_or(now, |(until, _)| until.max(now));
-        // The first of those that are free soonest.
-        let chosen = order.min_by_key(|member| free(*member)).unwrap_or(0);
+        // The first of those that are free soonest; who is left out, only where there is nobody else.
+        let chosen = order.min_by_key(|member| (state.is_out[*member], free(*member)));
+        let chosen = chosen.unwrap_or(0);
         (chosen, free(chosen))
     }
 
@@ -71,6 +75,17 @@ impl Members {
     pub(crate) fn is_left(&self, member: usize) -> bool {
         let state = self.state();
         state.is_slow[member] && !state.is_slow[state.preferred]
+    }
+
+    /// Leaves a member out, or takes it back; whether that is new.
+    pub(crate) fn leave_out(&self, member: usize, is_out: bool) -> bool {
+        let mut state = self.state();
+        std::mem::replace(&mut state.is_out[member], is_out) != is_out
+    }
+
+    /// Whether a member is left out.
+    pub(crate) fn is_out(&self, member: usize) -> bool {
+        self.state().is_out[member]
     }
 
     /// It did not answer, or cannot serve.
@@ -129,6 +144,18 @@ mod tests {
         assert_eq!(free(), last + REST.1, "no pause is longer");
         members.answered(0, Duration::ZERO);
         assert_eq!(members.choose(start), (0, start));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_is_left_out_is_not_asked_however_long_the_others_rest() {
+        let members = Members::new(3);
+        let now = Instant::now();
+        assert!(members.leave_out(0, true) && !members.leave_out(0, true));
+        assert_eq!(members.choose(now), (1, now));
+        members.failed(1, now);
+        members.failed(2, now);
+        assert_eq!(members.choose(now), (1, now + REST.0));
+        assert!(members.leave_out(0, false) && members.choose(now) == (0, now));
     }
 
     #[tokio::test(start_paused = true)]

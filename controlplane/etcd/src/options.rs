@@ -105,6 +105,9 @@ pub enum OpenError {
          under --etcd-prefix and compact_rev_key"
     )]
     Refused(String),
+    /// What the servers have cannot be used.
+    #[error("--etcd-servers: {0}")]
+    Unusable(String),
     /// Nobody answers.
     #[error("no server of --etcd-servers answers: {0}")]
     NoAnswer(String),

@@ -3,13 +3,16 @@
 //! Owns the channels, and looks whether all answers are of one history. Never repeats a request whose repetition could do harm: writes go
 //! through `txn`, which knows what a lost answer may mean.
 
+mod comparing;
+
 use crate::address::Address;
-use crate::connect;
+use crate::connect::{self, Connections};
 use crate::history::History;
 use crate::members::Members;
 use crate::options::{Deadlines, OpenError, Options};
 use crate::over::Over;
 use crate::verdict::{self, Verdict};
+use comparing::Looked;
 use proto::etcd::kv_client::KvClient;
 use proto::etcd::lease_client::LeaseClient;
 use proto::etcd::maintenance_client::MaintenanceClient;
@@ -20,6 +23,7 @@ use proto::etcd::{
 use std::sync::Arc;
 use std::time::Duration;
 use store::{Revision, StoreError};
+use tokio::sync::Mutex;
 use tokio::time::Instant;
 use tonic::Status;
 use tonic::transport::Channel;
@@ -32,6 +36,9 @@ pub(crate) const COMPACT_KEY: &[u8] = b"compact_rev_key";
 struct Member {
     url: String,
     channel: Channel,
+    /// How often a connection to it was made.
+    connections: Connections,
+    looked: Looked,
 }
 
 /// See the module.
@@ -39,6 +46,8 @@ pub(crate) struct Rpc {
     members: Vec<Member>,
     health: Members,
     history: History,
+    /// Held by who compares what the members have.
+    comparing: Mutex<()>,
     pub(crate) over: Arc<Over>,
     pub(crate) deadlines: Deadlines,
 }
@@ -61,9 +70,13 @@ impl Rpc {
                 // Said now, not at the first connection.
                 connect::client_config(&options.tls).map_err(OpenError::Tls)?;
             }
-            let channel = connect::channel(&address, &options.tls).map_err(server)?;
-            let url = url.clone();
-            members.push(Member { url, channel });
+            let connections = Connections::default();
+            members.push(Member {
+                url: url.clone(),
+                channel: connect::channel(&address, &options.tls, &connections).map_err(server)?,
+                connections,
+                looked: Looked::default(),
+            });
         }
         if members.is_empty() {
             return Err(OpenError::NoServer);
@@ -72,6 +85,7 @@ impl Rpc {
             health: Members::new(members.len()),
             members,
             history: History::new(),
+            comparing: Mutex::default(),
             over: Arc::new(Over::new()),
             deadlines: options.deadlines,
         })
@@ -84,6 +98,7 @@ impl Rpc {
         let answer = self.read_until(end, |client| range_once(client, request.clone())).await;
         let answer = answer.map_err(|error| match error {
             StoreError::Refused(why) => OpenError::Refused(why),
+            StoreError::Unusable(why) => OpenError::Unusable(why),
             error => OpenError::NoAnswer(error.to_string()),
         })?;
         let began = self.answered(answer.header.as_ref(), 0);
@@ -260,13 +275,19 @@ impl Rpc {
     {
         let (member, free) = self.health.choose(Instant::now());
         tokio::time::sleep_until(free.min(end)).await;
-        let Member { url, channel } = &self.members[member];
+        let Member { url, channel, .. } = &self.members[member];
         let began = Instant::now();
         let deadline = end.min(began + self.deadlines.attempt);
         let (verdict, text) = match tokio::time::timeout_at(deadline, once(channel.clone())).await {
             Ok(Ok(answer)) => {
-                self.health.answered(member, began.elapsed());
-                return Ok(answer);
+                let took = began.elapsed();
+                match self.trust(member).await {
+                    Ok(()) => {
+                        self.health.answered(member, took);
+                        return Ok(answer);
+                    }
+                    Err(why) => why,
+                }
             }
             Ok(Err(status)) => (verdict::of(&status), verdict::text(&status)),
             Err(_) => (Verdict::Unsure, "no answer in time".to_owned()),

@@ -145,7 +145,7 @@ impl Cluster {
 
     async fn leads(&self, member: usize) -> bool {
         let address = crate::address::Address::Unix(self.socket_path(member));
-        let channel = connect::channel(&address, &TlsFiles::default()).unwrap();
+        let channel = connect::channel(&address, &TlsFiles::default(), &connect::Connections::default()).unwrap();
         let mut client = MaintenanceClient::new(channel);
         let Ok(status) = client.status(StatusRequest {}).await else {
             return false;

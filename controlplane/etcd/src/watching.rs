@@ -193,6 +193,10 @@ pub(crate) async fn open(rpc: &Arc<Rpc>, range: (Vec<u8>, Vec<u8>), after: Revis
         awaited: 0,
     };
     rpc.told_by(first.header.as_ref())?;
+    if let Err((_, why)) = rpc.trust(member).await {
+        rpc.failed(member);
+        return Err(StoreError::Unavailable(format!("{}: {why}", rpc.url(member))));
+    }
     // What etcd answers first has no events, and says whether it watches.
     match first.canceled {
         true => Err(watched.cancelled(&first)),

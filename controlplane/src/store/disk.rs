@@ -25,7 +25,7 @@ mod upgrade;
 
 use super::feed::Feed;
 use super::{Change, Replaced, Revision, StoreError};
-use compaction::Freed;
+use compaction::{Freed, When};
 use directory::{Directory, unusable};
 pub use fatal::OnFatal;
 use fatal::{end_process, guarded};
@@ -225,7 +225,7 @@ impl Writer {
     fn new(directory: Directory, database: Database, path: &Path, on_fatal: OnFatal) -> Result<Self, StoreError> {
         let revision = records::prepare(&database, path)?;
         let (past, remembered) = Past::open(path, revision);
-        Ok(Self {
+        let mut writer = Self {
             database: Arc::new(RwLock::new(database)),
             feed: Feed::after(revision),
             path: path.to_owned(),
@@ -237,7 +237,12 @@ impl Writer {
             directory,
             past,
             remembered,
-        })
+        };
+        writer.compact_before_anybody_waits().map_err(|error| {
+            writer.directory.distrust(FILE);
+            unusable(path, "cannot be written", &error)
+        })?;
+        Ok(writer)
     }
 
     fn run(mut self, mut queue: mpsc::Receiver<Job>) {
@@ -356,25 +361,45 @@ impl Writer {
             return Ok(free_bytes);
         }
         let now = (self.directory.now)();
-        if !self.freed.is_worth_it(self.directory.backed_bytes(FILE), now) {
+        let file_bytes = self.directory.backed_bytes(FILE);
+        if !self.freed.is_worth_it(file_bytes, now) {
             return Ok(free_bytes);
         }
-        self.compact(free_bytes.unwrap_or(0))?;
+        if !self.freed.is_soon_done(file_bytes) {
+            // Said once a minute at most.
+            self.directory.tell_room(file_bytes);
+            self.freed.left(now);
+            return Ok(free_bytes);
+        }
+        self.compact(When::Serving, free_bytes.unwrap_or(0))?;
         Ok(self.directory.free_bytes())
     }
 
+    /// As long as nobody waits for a write: what would take long later, if it is needed.
+    fn compact_before_anybody_waits(&mut self) -> Result<(), redb::Error> {
+        let file_bytes = self.directory.backed_bytes(FILE);
+        let free_bytes = self.directory.free_bytes().filter(|free| reserve::is_scarce(*free));
+        let now = (self.directory.now)();
+        match free_bytes {
+            Some(free_bytes) if self.freed.is_worth_it(file_bytes, now) && !self.freed.is_soon_done(file_bytes) => {
+                self.compact(When::Opening, free_bytes)
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Compacts the file, if that is certainly possible and nobody reads it just now.
-    fn compact(&mut self, free_bytes: u64) -> Result<(), redb::Error> {
+    fn compact(&mut self, when: When, free_bytes: u64) -> Result<(), redb::Error> {
         let shared = Arc::clone(&self.database);
         let Ok(mut database) = shared.try_write() else {
             return Ok(());
         };
-        let outcome = self.compact_held(&mut database, free_bytes);
+        let outcome = self.compact_held(&mut database, when, free_bytes);
         self.freed.looked((self.directory.now)());
         outcome
     }
 
-    fn compact_held(&self, database: &mut Database, free_bytes: u64) -> Result<(), redb::Error> {
+    fn compact_held(&self, database: &mut Database, when: When, free_bytes: u64) -> Result<(), redb::Error> {
         let transaction = database.begin_write()?;
         let found = transaction.stats()?;
         transaction.abort()?;
@@ -388,7 +413,10 @@ impl Writer {
             .saturating_mul(2 * page_bytes);
         let front_bytes = compaction::front_bytes(used_bytes, large_bytes);
         let unbacked_bytes = self.directory.unbacked_bytes(FILE, front_bytes);
-        if !compaction::is_possible(used_bytes, free_bytes, unbacked_bytes) {
+        if !compaction::is_possible(when, used_bytes, free_bytes, unbacked_bytes) {
+            if compaction::is_possible(When::Opening, used_bytes, free_bytes, unbacked_bytes) {
+                self.directory.tell_room(self.directory.backed_bytes(FILE));
+            }
             return Ok(());
         }
         let path = self.path.display();

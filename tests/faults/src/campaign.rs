@@ -3,6 +3,7 @@
 //! Owns what breaks, by seed. A seed chooses faults, keys and values; when exactly something happens is the machine's affair, and a
 //! round's verdict must not depend on it.
 
+mod alone;
 mod restored;
 
 use crate::drive::{self, Events, Following, Keys, Pause, Recorder};
@@ -74,10 +75,20 @@ pub enum Fault {
     Compacted,
     /// All members come back with what they had a while ago, beneath who asks and follows.
     Restored,
+    /// One of them does, alone, from a snapshot.
+    RestoredAlone,
+    /// What members tell one another comes late.
+    PeersLate,
+    /// What they tell one another is lost now and then, and so are their connections.
+    PeersLossy,
+    /// What clients ask and are answered comes late.
+    ClientsLate,
+    /// It is lost now and then, and so are their connections.
+    ClientsLossy,
 }
 
 /// All of them, in the order of a campaign.
-pub const FAULTS: [Fault; 16] = [
+pub const FAULTS: [Fault; 21] = [
     Fault::LeaderKilled,
     Fault::LeaderWithoutPeers,
     Fault::MajorityCut,
@@ -94,6 +105,11 @@ pub const FAULTS: [Fault; 16] = [
     Fault::Restored,
     Fault::FollowerFrozen,
     Fault::FollowerSlow,
+    Fault::PeersLossy,
+    Fault::ClientsLossy,
+    Fault::RestoredAlone,
+    Fault::PeersLate,
+    Fault::ClientsLate,
 ];
 
 /// What a round came to.
@@ -285,8 +301,10 @@ fn report(events: &Events, seen: &[Watcher], newest: Revision) -> Report {
 /// # Errors
 /// Something hangs, cannot be broken or mended, or is not felt by anybody.
 pub async fn round(members: &mut Members, seed: u64, fault: Fault) -> anyhow::Result<Report> {
-    if fault == Fault::Restored {
-        return restored::round(members, seed).await;
+    match fault {
+        Fault::Restored => return restored::round(members, seed).await,
+        Fault::RestoredAlone => return alone::round(members, seed).await,
+        _ => {}
     }
     let mut dice = StdRng::seed_from_u64(seed);
     let load = Load::start(members, seed).await?;
@@ -323,6 +341,17 @@ async fn broken(
         Fault::ClientsCut => &[(Clients, leader), (Clients, other), (Clients, third)],
         _ => &[],
     };
+    // How late in milliseconds, and how many of a thousand are lost: less than what makes others lead, most of the time.
+    let weather = match fault {
+        Fault::PeersLate => Some((Peers, 120, 0)),
+        Fault::PeersLossy => Some((Peers, 20, 20)),
+        Fault::ClientsLate => Some((Clients, 150, 0)),
+        Fault::ClientsLossy => Some((Clients, 10, 30)),
+        _ => None,
+    };
+    if let Some((side, late_ms, lost)) = weather {
+        members.weather(side).set(Duration::from_millis(late_ms), lost);
+    }
     for (side, member) in links {
         members.link(*side, *member, false)?;
     }
@@ -357,6 +386,9 @@ async fn broken(
     }
     for (side, member) in links {
         members.link(*side, *member, true)?;
+    }
+    if let Some((side, ..)) = weather {
+        members.weather(side).set(Duration::ZERO, 0);
     }
     Ok(())
 }

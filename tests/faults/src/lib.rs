@@ -3,7 +3,7 @@
 //! The judge is [`history`] (what was asked and told), [`register`] (linearizability of each key, revisions in the order of time) and
 //! [`truth`] (lists and watches are one); it shares no code with what it judges. [`drive`] asks a store and writes the history down,
 //! [`members`] is an etcd cluster whose members live in network namespaces of their own ([`isolation`]), with [`certificates`] or
-//! without; [`campaign`] breaks it by seed.
+//! without, in some [`weather`]; [`campaign`] breaks it by seed.
 
 pub mod campaign;
 pub mod certificates;
@@ -13,6 +13,7 @@ pub mod isolation;
 pub mod members;
 pub mod register;
 pub mod truth;
+pub mod weather;
 
 #[cfg(test)]
 mod tests;

@@ -6,15 +6,18 @@
 mod admin;
 
 use crate::isolation;
+use crate::weather::{self, Weather};
 use anyhow::{Context, bail, ensure};
 use etcd::{Deadlines, Options, TlsFiles};
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
+use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How many there are.
@@ -52,6 +55,8 @@ pub struct Members {
     /// By how many seconds its clocks, but that of the day, are ahead.
     ahead: Vec<u64>,
     tls: Option<Tls>,
+    /// Between members and clients, and between members.
+    weather: [Arc<Weather>; 2],
 }
 
 impl Members {
@@ -67,6 +72,7 @@ impl Members {
             joins: vec![false; COUNT],
             ahead: vec![0; COUNT],
             tls,
+            weather: Default::default(),
         };
         ip("link set lo up")?;
         for side in [Side::Peers, Side::Clients] {
@@ -81,9 +87,27 @@ impl Members {
         ))?;
         for member in 0..COUNT {
             members.connect(member)?;
-            members.revive(member)?;
         }
+        for (side, port) in [(Side::Clients, 2379), (Side::Peers, 2380)] {
+            for member in 0..COUNT {
+                let (door, address) = (side.door(member), side.address(member));
+                ip(&format!("address add {door}/24 dev {}", side.bridge()))?;
+                let at = |address: &str| format!("{address}:{port}").parse().context("an address");
+                weather::carry(
+                    at(&door)?,
+                    at(&address)?,
+                    Arc::clone(members.weather(side)),
+                    member as u64,
+                )?;
+            }
+        }
+        (0..COUNT).try_for_each(|member| members.revive(member))?;
         Ok(members)
+    }
+
+    /// What lies between a side of all members and those who connect to it; with certificates, which know addresses, nothing of clients.
+    pub fn weather(&self, side: Side) -> &Arc<Weather> {
+        &self.weather[side as usize - 1]
     }
 
     fn connect(&self, member: usize) -> anyhow::Result<()> {
@@ -128,10 +152,8 @@ impl Members {
             ]);
         }
         let state = if self.joins[member] { "existing" } else { "new" };
-        let all: Vec<String> = (0..COUNT)
-            .map(|peer| format!("{}={}", namespace(peer), peer_url(peer)))
-            .collect();
         let (peer, client) = (peer_url(member), self.url(member));
+        let listens = format!("http://{}:2380", Side::Peers.address(member));
         command
             .args(["setpriv", "--pdeathsig", "KILL"])
             .arg(etcd::binary())
@@ -139,8 +161,8 @@ impl Members {
             .arg("--data-dir")
             .arg(self.data(member))
             .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
-            .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
-            .args(["--initial-cluster", &all.join(","), "--initial-cluster-state", state]);
+            .args(["--listen-peer-urls", &listens, "--initial-advertise-peer-urls", &peer])
+            .args(["--initial-cluster", &all(), "--initial-cluster-state", state]);
         if let Some(tls) = &self.tls {
             command.arg("--client-cert-auth").arg("--trusted-ca-file").arg(&tls.ca);
             command
@@ -284,6 +306,66 @@ impl Members {
         Ok(())
     }
 
+    /// kill -9 of all, and a cluster that has never been there before.
+    ///
+    /// # Errors
+    /// As [`Members::save`].
+    pub fn begin_anew(&mut self) -> anyhow::Result<()> {
+        (0..COUNT).for_each(|member| self.kill(member));
+        (self.joins, self.ahead) = (vec![false; COUNT], vec![0; COUNT]);
+        for member in 0..COUNT {
+            std::fs::remove_dir_all(self.data(member))?;
+            self.revive(member)?;
+        }
+        Ok(())
+    }
+
+    /// A snapshot of what a member has.
+    ///
+    /// # Errors
+    /// etcdctl's (Debian's etcd-client).
+    pub fn snapshot(&self, member: usize) -> anyhow::Result<PathBuf> {
+        let file = self.directory.join("snapshot");
+        if file.exists() {
+            std::fs::remove_file(&file)?;
+        }
+        let url = self.url(member);
+        etcdctl(&[
+            OsStr::new("--endpoints"),
+            url.as_ref(),
+            "snapshot".as_ref(),
+            "save".as_ref(),
+            file.as_ref(),
+        ])?;
+        Ok(file)
+    }
+
+    /// kill -9 of all; one comes back with a snapshot, and the others with what they had.
+    ///
+    /// # Errors
+    /// As [`Members::snapshot`].
+    pub fn restore_alone(&mut self, member: usize, snapshot: &Path) -> anyhow::Result<()> {
+        // A leader that remembers what the one had does not let it come back.
+        (0..COUNT).for_each(|member| self.kill(member));
+        let data = self.data(member);
+        std::fs::remove_dir_all(&data)?;
+        let (name, all, peer) = (namespace(member), all(), peer_url(member));
+        let named = [
+            ("--name", &name),
+            ("--initial-cluster", &all),
+            ("--initial-advertise-peer-urls", &peer),
+        ];
+        let mut arguments: Vec<&OsStr> = vec!["snapshot".as_ref(), "restore".as_ref(), snapshot.as_ref()];
+        arguments.extend(
+            named
+                .iter()
+                .flat_map(|(name, value)| [OsStr::new(name), OsStr::new(value)]),
+        );
+        arguments.extend([OsStr::new("--data-dir"), data.as_ref()]);
+        etcdctl(&arguments)?;
+        (0..COUNT).try_for_each(|member| self.revive(member))
+    }
+
     fn saved(&self, member: usize) -> PathBuf {
         self.directory.join(format!("saved{member}"))
     }
@@ -294,10 +376,18 @@ impl Members {
         format!("{scheme}://{}:2379", Side::Clients.address(member))
     }
 
+    /// A member's URL for stores: through [`Members::weather`], if nothing speaks against it.
+    fn door(&self, member: usize) -> String {
+        match self.tls {
+            Some(_) => self.url(member),
+            None => format!("http://{}:2379", Side::Clients.door(member)),
+        }
+    }
+
     /// What a store on this cluster is told, which asks `first` before the others; nobody compacts.
     pub fn options(&self, first: usize) -> Options {
         Options {
-            servers: (0..COUNT).map(|number| self.url((first + number) % COUNT)).collect(),
+            servers: (0..COUNT).map(|number| self.door((first + number) % COUNT)).collect(),
             tls: self
                 .tls
                 .as_ref()
@@ -333,6 +423,11 @@ impl Side {
         format!("{}{member}", self.bridge())
     }
 
+    /// Where what is for a member on this side passes this process.
+    fn door(self, member: usize) -> String {
+        format!("10.77.{}.{}", self as u8, member + 101)
+    }
+
     /// A member's address on this side.
     pub fn address(self, member: usize) -> String {
         format!("10.77.{}.{}", self as u8, member + 1)
@@ -343,8 +438,26 @@ fn namespace(member: usize) -> String {
     format!("m{member}")
 }
 
+/// Where other members find one.
 fn peer_url(member: usize) -> String {
-    format!("http://{}:2380", Side::Peers.address(member))
+    format!("http://{}:2380", Side::Peers.door(member))
+}
+
+/// All members, as each is told of them.
+fn all() -> String {
+    let all = (0..COUNT).map(|peer| format!("{}={}", namespace(peer), peer_url(peer)));
+    all.collect::<Vec<_>>().join(",")
+}
+
+fn etcdctl(arguments: &[&OsStr]) -> anyhow::Result<()> {
+    let output = Command::new("etcdctl").env("ETCDCTL_API", "3").args(arguments).output();
+    let output = output.context("etcdctl (Debian's etcd-client)")?;
+    ensure!(
+        output.status.success(),
+        "etcdctl {arguments:?}: {}",
+        String::from_utf8_lossy(&output.stderr).trim()
+    );
+    Ok(())
 }
 
 /// Makes a directory what another is.

@@ -30,6 +30,9 @@ fn leaders_are_cut_off_and_members_replaced_and_every_history_has_an_order() {
             Fault::Compacted,
             Fault::FollowerSlow,
             Fault::Restored,
+            Fault::ClientsLossy,
+            Fault::PeersLossy,
+            Fault::RestoredAlone,
         ];
         for (seed, fault) in (0..).zip(faults) {
             let report = campaign::round(&mut members, seed, fault).await.unwrap();

@@ -54,7 +54,7 @@ async fn a_member_that_has_lost_its_data_is_not_believed() {
         .await
         .unwrap_err();
     assert!(matches!(&written, StoreError::Unusable(_)), "{written:?}");
-    is_over(&writer, "it was restored from a snapshot, or has lost data").await;
+    is_over(&writer, "was restored from a snapshot, or has lost data").await;
     assert!(
         open(&cluster).await.current_revision().await.is_ok(),
         "who comes now sees what is there"

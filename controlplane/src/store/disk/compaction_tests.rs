@@ -8,7 +8,7 @@ use redb::backends::FileBackend;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// Free space in which writes are refused and a compaction is possible.
 const TIGHT_BYTES: u64 = 6 << 20;
@@ -196,6 +196,47 @@ async fn reopened(directory: &Path) -> Contents {
     let found = contents(&disk).await;
     disk.close().await;
     found
+}
+
+/// More than is compacted while anybody writes: nobody waits for it, and the next start gives the room back.
+#[tokio::test]
+async fn what_would_take_long_waits_for_the_next_start() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, free) = (directory.path(), Arc::new(AtomicU64::new(1 << 40)));
+    let start = || {
+        let mut held = Directory::hold(path).unwrap();
+        let free = Arc::clone(&free);
+        held.free_space = Box::new(move |_| Some(free.load(Ordering::SeqCst)));
+        held.writes_in_place = true;
+        let database = builder().create(path.join(FILE)).unwrap();
+        Disk::start(held, database, path, Box::new(|error| panic!("{error}"))).unwrap()
+    };
+    let disk = start();
+    let large = |number: usize| (format!("/registry/large/{number}"), Bytes::from(vec![b'x'; 400_000]));
+    let mut revisions = Vec::new();
+    for (key, value) in (0..200).map(large) {
+        revisions.push(disk.put(&key, value, Expect::Absent).await.unwrap());
+    }
+    for number in (0..200).filter(|number| number % 40 != 0) {
+        disk.delete(&large(number).0, revisions[number]).await.unwrap();
+    }
+    let stored = contents(&disk).await;
+    disk.close().await;
+    // Nobody knows any more what of it was freed.
+    let disk = start();
+    let file_bytes = || std::fs::metadata(path.join(FILE)).unwrap().len();
+    let before_bytes = file_bytes();
+    assert!(stored.len() == 5 && before_bytes > 72 << 20, "{before_bytes}");
+    free.store(TIGHT_BYTES, Ordering::SeqCst);
+    let refused = disk.put("/registry/new", Bytes::new(), Expect::Absent).await;
+    assert!(matches!(refused, Err(StoreError::Full { .. })), "{refused:?}");
+    assert!(file_bytes() >= before_bytes, "it was not held up");
+    disk.close().await;
+    let disk = start();
+    assert!(file_bytes() < before_bytes / 2, "{} of {before_bytes}", file_bytes());
+    assert_eq!(contents(&disk).await, stored);
+    disk.close().await;
+    assert!(!Directory::hold(path).unwrap().compaction_failed());
 }
 
 /// About `count` numbers below `end`, the first and the last among them.

@@ -35,7 +35,15 @@ pub(super) struct Directory {
     pub(super) writes_in_place: bool,
     /// The time, unless a test has another.
     pub(super) now: Box<dyn FnMut() -> Instant + Send>,
-    _lock: File,
+    lock: File,
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        // Closing it is not enough: a child that is being started has it, too, until its program begins, and would hold what this
+        // process opens again. What cannot be unlocked is let go of with the last of them.
+        let _ = self.lock.unlock();
+    }
 }
 
 impl Directory {
@@ -54,7 +62,7 @@ impl Directory {
             forget: Box::new(forget_cached),
             writes_in_place: writes_in_place(path),
             now: Box::new(Instant::now),
-            _lock: lock(path)?,
+            lock: lock(path)?,
         })
     }
 
@@ -129,6 +137,17 @@ impl Directory {
             }
             _ => tracing::info!(%path, "there is space for the store again: no write is refused"),
         }
+    }
+
+    /// Says that a file of so many bytes may have room inside that is not given back while anybody waits.
+    pub(super) fn tell_room(&self, file_bytes: u64) {
+        let (path, file_mib) = (self.path.display(), file_bytes >> 20);
+        tracing::warn!(
+            %path,
+            file_mib,
+            "the disk is nearly full, and what was deleted may have left room in the store's file; giving it back takes too long while \
+             anything is written: start the control plane again, which does it first"
+        );
     }
 
     /// The refusal of a write that needs more space than there is.
@@ -252,6 +271,18 @@ mod tests {
     fn only_file_systems_known_for_it_write_in_place() {
         assert!(!writes_in_place(Path::new("/proc")));
         assert!(!writes_in_place(Path::new("/none")), "nobody knows");
+    }
+
+    /// What a child has between its fork and its program is the same open file.
+    #[test]
+    fn what_is_let_go_of_is_free_whoever_has_been_forked_meanwhile() {
+        let directory = tempfile::tempdir().unwrap();
+        let held = Directory::hold(directory.path()).unwrap();
+        let forked = held.lock.try_clone().unwrap();
+        assert!(Directory::hold(directory.path()).is_err());
+        drop(held);
+        drop(Directory::hold(directory.path()).unwrap());
+        drop(forked);
     }
 
     #[test]

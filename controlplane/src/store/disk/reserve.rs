@@ -24,6 +24,11 @@ const LEAVING_GROWTH_BYTES: usize = 16 << 10;
 /// How many growing objects are kept in mind; more may not grow.
 const LEAVING_MAX: usize = 4096;
 
+/// Whether a write may be refused where so many bytes are free.
+pub(super) fn is_scarce(free_bytes: u64) -> bool {
+    free_bytes < ROOMY_BYTES
+}
+
 /// What becomes of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
@@ -140,7 +145,7 @@ pub(super) struct Scarcity {
 impl Scarcity {
     /// A commit that found so much free space refused a write, or none.
     pub(super) fn commit(&mut self, free_bytes: Option<u64>, has_refused: bool) -> Option<Told> {
-        let is_roomy = free_bytes.is_none_or(|free| free >= ROOMY_BYTES);
+        let is_roomy = !free_bytes.is_some_and(is_scarce);
         match (self.is_scarce, has_refused) {
             (false, true) => {
                 self.is_scarce = true;

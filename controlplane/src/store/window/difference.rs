@@ -14,13 +14,13 @@ fn block(bytes: &[u8], at: usize) -> Option<[u8; BLOCK]> {
     bytes.get(at..at + BLOCK)?.try_into().ok()
 }
 
-/// Where blocks of the base stand: the first of those that have one place.
-struct Blocks {
+/// Where blocks of the base stand: the first of those that have one place. Finding them takes as long as most differences do.
+pub(super) struct Blocks {
     places: Vec<u32>,
 }
 
 impl Blocks {
-    fn of(base: &[u8]) -> Self {
+    pub(super) fn of(base: &[u8]) -> Self {
         let stride = (base.len() / BLOCKS).max(BLOCK);
         let mut blocks = Self {
             places: vec![NONE; (base.len() / stride + 1).next_power_of_two() * 2],
@@ -48,9 +48,11 @@ impl Blocks {
 
 fn common(one: &[u8], other: &[u8]) -> usize {
     let mut at = 0;
-    while let Some(next) = block(one, at)
-        && block(other, at) == Some(next)
-    {
+    while let (Some(mine), Some(theirs)) = (block(one, at), block(other, at)) {
+        let differs = u128::from_le_bytes(mine) ^ u128::from_le_bytes(theirs);
+        if differs != 0 {
+            return at + (differs.trailing_zeros() / 8) as usize;
+        }
         at += BLOCK;
     }
     let rest = one[at..].iter().zip(&other[at..]);
@@ -88,16 +90,24 @@ fn take(bytes: &mut &[u8]) -> Option<u64> {
 
 /// What `bytes` are beside `base`, in no more than `most` bytes; `None` if it takes more.
 pub(super) fn between(base: &[u8], bytes: &[u8], most: usize) -> Option<Box<[u8]>> {
-    let blocks = Blocks::of(base);
+    beside(base, &Blocks::of(base), bytes, most)
+}
+
+/// As [`between`], of a base whose blocks are known.
+pub(super) fn beside(base: &[u8], blocks: &Blocks, bytes: &[u8], most: usize) -> Option<Box<[u8]>> {
     let mut out = Vec::with_capacity(most.min(bytes.len() / 4) + BLOCK);
     // What has been told of; where the last common part ended in the base; what is looked at.
     let (mut told, mut last, mut at) = (0, 0, 0);
     while let Some(next) = block(bytes, at) {
         // As far on in the base as here, where one thing took the place of another; or wherever such a block stands.
-        let places = [Some(last + (at - told)), blocks.find(next)].into_iter().flatten();
-        let equal = places.filter(|place| block(base, *place) == Some(next));
-        let longest = equal.max_by_key(|place| common(&bytes[at..], &base[*place..]));
-        let Some(found) = longest else {
+        let here = last + (at - told);
+        let places = [Some(here), blocks.find(next).filter(|place| *place != here)];
+        let equal = places
+            .into_iter()
+            .flatten()
+            .filter(|place| block(base, *place) == Some(next));
+        let longest = equal.map(|place| (common(&bytes[at..], &base[place..]), place)).max();
+        let Some((equal, found)) = longest else {
             at += 1;
             if out.len() + (at - told) > most {
                 return None;
@@ -106,7 +116,7 @@ pub(super) fn between(base: &[u8], bytes: &[u8], most: usize) -> Option<Box<[u8]
         };
         let before = common_end(&bytes[told..at], &base[..found]);
         let (start, from) = (at - before, found - before);
-        let length = common(&bytes[start..], &base[from..]);
+        let length = before + equal;
         put(&mut out, (start - told) as u64);
         out.extend_from_slice(&bytes[told..start]);
         put(&mut out, length as u64);

@@ -9,6 +9,7 @@ use super::{RevisionError, Stored};
 use crate::store::{Change, Revision};
 use imbl::OrdMap;
 use std::collections::VecDeque;
+use std::ops::Bound;
 use std::sync::Arc;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -63,6 +64,9 @@ pub(super) struct History {
     interests: Interests,
     misfits: Misfits,
     samples: Samples,
+    /// The first of the objects that were read and have not been compared with samples: there may be a hundred thousand, and whoever reads
+    /// them waits for readers to be answered.
+    unsampled: Option<Arc<str>>,
 }
 
 /// An event, since when it is there, and what it costs.
@@ -123,10 +127,9 @@ impl History {
         for key in others {
             objects.remove(&key);
         }
-        let mut samples = Samples::default();
-        objects.values().for_each(|stored| samples.keep(stored));
         Self {
-            samples,
+            samples: Samples::default(),
+            unsampled: objects.get_min().map(|(key, _)| Arc::clone(key)),
             objects,
             trimmed: revision,
             newest: revision,
@@ -137,6 +140,20 @@ impl History {
             interests: Interests::default(),
             misfits,
         }
+    }
+
+    /// Compares some of the objects that were read with samples; whether it was all of them.
+    pub(super) fn sample(&mut self, most: usize) -> bool {
+        let Some(from) = self.unsampled.take() else { return true };
+        let mut rest = self
+            .objects
+            .range::<_, str>((Bound::Included(&*from), Bound::Unbounded));
+        let read = rest.by_ref().take(most).map(|(_, stored)| stored);
+        // What was written since has been.
+        read.filter(|stored| stored.is_whole())
+            .for_each(|stored| self.samples.keep(stored));
+        self.unsampled = rest.next().map(|(key, _)| Arc::clone(key));
+        self.unsampled.is_none()
     }
 
     pub(super) fn objects(&self) -> Objects {

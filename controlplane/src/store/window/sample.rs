@@ -6,6 +6,7 @@
 //! [`difference`]: super::difference
 
 use super::Stored;
+use super::difference::{self, Blocks};
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,10 +16,19 @@ const SAMPLES: usize = 4;
 /// After so many objects in a row that are like none, only one of so many is tried.
 const UNLIKE: u32 = 16;
 
+/// An object is like a sample that is longer by this part of it at most: what is kept of a few bytes would hold many.
+const LONGER_BY: usize = 2;
+
+/// A sample, and where its blocks stand: nobody but who compares others with it needs that.
+struct Sample {
+    bytes: Arc<Bytes>,
+    blocks: Blocks,
+}
+
 /// The samples of one resource, that of the last likeness first.
 #[derive(Default)]
 pub(super) struct Samples {
-    samples: VecDeque<Arc<Bytes>>,
+    samples: VecDeque<Sample>,
     /// Objects in a row that were like none.
     unlike: u32,
 }
@@ -33,7 +43,7 @@ impl Samples {
             self.unlike = self.unlike.wrapping_add(1).max(UNLIKE);
             return;
         }
-        if let Some(at) = self.samples.iter().position(|sample| new.keep_like(sample)) {
+        if let Some(at) = self.samples.iter().position(|sample| sample.is_like(new)) {
             self.unlike = 0;
             if let Some(sample) = self.samples.remove(at) {
                 self.samples.push_front(sample);
@@ -42,7 +52,24 @@ impl Samples {
         }
         self.unlike = self.unlike.wrapping_add(1);
         self.samples.truncate(SAMPLES - 1);
-        self.samples.push_front(Arc::new(new.raw()));
+        let bytes = Arc::new(new.raw());
+        let blocks = Blocks::of(&bytes);
+        self.samples.push_front(Sample { bytes, blocks });
+    }
+}
+
+impl Sample {
+    /// Has the object keep its bytes as what they are beside this, if it is like it.
+    fn is_like(&self, new: &Stored) -> bool {
+        if self.bytes.len() > new.size() + new.size() / LONGER_BY {
+            return false;
+        }
+        let most = new.size() / 3;
+        let beside = difference::beside(&self.bytes, &self.blocks, &new.raw(), most);
+        beside.is_some_and(|beside| {
+            new.keep_like(&self.bytes, beside);
+            true
+        })
     }
 }
 
@@ -96,12 +123,40 @@ mod tests {
         assert!(samples.samples.len() <= SAMPLES);
         let mut tries = 0;
         for _ in 0..100 {
-            let before = samples.samples.front().map(Arc::as_ptr);
+            let first = |samples: &Samples| samples.samples.front().map(|sample| Arc::as_ptr(&sample.bytes));
+            let before = first(&samples);
             let unlike = stored(&format!("{:?}", [samples.unlike; 200]));
             samples.keep(&unlike);
-            tries += u32::from(samples.samples.front().map(Arc::as_ptr) != before);
+            tries += u32::from(first(&samples) != before);
         }
         assert!((1..=100 / UNLIKE + 1).contains(&tries), "{tries}");
+    }
+
+    /// Whoever stores many small parts of large objects would have all of these held for good, and none counted.
+    #[test]
+    fn what_is_small_holds_nothing_that_is_large() {
+        let letters = |seed: u64, count: u64| -> String {
+            let letter = |at: u64| {
+                let mixed = (seed * 100_000 + at + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                let mixed = (mixed ^ (mixed >> 31)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 58;
+                char::from(b'0' + mixed as u8)
+            };
+            (0..count).map(letter).collect()
+        };
+        let mut samples = Samples::default();
+        for seed in 0..UNLIKE as u64 - 1 {
+            let large = letters(seed, 15_000);
+            samples.keep(&stored(&large));
+            let small = stored(&large[..300]);
+            samples.keep(&small);
+            assert_eq!(small.kept_size(), small.size());
+        }
+        let mut samples = Samples::default();
+        let large = letters(1, 900);
+        samples.keep(&stored(&large));
+        let part = stored(&large[..600]);
+        samples.keep(&part);
+        assert!(part.kept_size() < 20, "what is nearly as large is like it");
     }
 
     /// The sample goes on being one when the object it was taken of is written over.

@@ -263,19 +263,19 @@ impl Stored {
         }
     }
 
-    /// Keeps of the bytes what they are beside those of a sample; whether they are like them.
-    pub(super) fn keep_like(&self, sample: &Arc<Bytes>) -> bool {
-        let beside = difference::between(sample, &self.raw(), self.size / 3);
-        let is_like = beside.is_some();
-        if let Some(beside) = beside {
-            *self.stored() = Raw::Like(Arc::clone(sample), beside);
-        }
-        is_like
+    /// Keeps of the bytes what they are beside those of a sample.
+    pub(super) fn keep_like(&self, sample: &Arc<Bytes>, beside: Box<[u8]>) {
+        *self.stored() = Raw::Like(Arc::clone(sample), beside);
     }
 
     /// Whether it is worth the time to compare the bytes with others.
     pub(super) fn may_be_like(&self) -> bool {
         DIFFERENT.contains(&self.size)
+    }
+
+    /// Whether all of the stored bytes are kept.
+    pub(super) fn is_whole(&self) -> bool {
+        matches!(&*self.stored(), Raw::Whole(_))
     }
 
     /// What is kept of the stored bytes, in bytes.

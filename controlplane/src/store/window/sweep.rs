@@ -1,5 +1,5 @@
-//! Letting go of what the window has outlived, a little at a time: whoever applies the next changes waits for one step of it, however
-//! much there is.
+//! Letting go of what the window has outlived, and of what its objects have in common, a little at a time: whoever applies the next
+//! changes waits for one step of it, however much there is.
 //!
 //! Owns when a sweep begins, how far it is, and which revisions can still be read. Never makes anything visible.
 
@@ -16,6 +16,8 @@ pub(super) const KEEP: Duration = Duration::from_secs(300);
 const SWEEP: Duration = Duration::from_secs(30);
 /// How many changes are forgotten in a step, under the lock of their resource: well below a millisecond.
 pub(super) const STEP: usize = 1024;
+/// How many objects that were read are compared with samples in a step, under that lock: about a millisecond.
+const SAMPLED: usize = 256;
 
 /// See the module.
 pub(super) struct Sweep {
@@ -62,6 +64,9 @@ impl Sweep {
         }
         let Some(under_way) = &mut self.under_way else { return };
         if let Some(resource) = under_way.left.last() {
+            if !resource.change(|history| history.sample(SAMPLED)) {
+                return;
+            }
             let limit = under_way.began.checked_sub(KEEP);
             // Dropped here, with no lock held.
             let forgotten = resource.change(|history| history.forget_before(limit, STEP));
@@ -118,6 +123,35 @@ mod tests {
     use crate::store::window::Window;
     use crate::store::{Expect, StoreError};
     use bytes::Bytes;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_read_at_the_start_is_compared_with_samples_afterwards() {
+        const COUNT: usize = 3 * SAMPLED;
+        let store = Arc::new(Memory::new());
+        let object =
+            |number: usize| Bytes::from(format!("{{\"data\":\"{}\",\"name\":{number}}}", "abcdefgh".repeat(50)));
+        for number in 0..COUNT {
+            let key = format!("/registry/pods/{number:04}");
+            store.put(&key, object(number), Expect::Absent).await.unwrap();
+        }
+        let window = Window::open(store.clone()).await.unwrap();
+        let pods = window.resource("/registry/pods/");
+        let kept = || -> Vec<usize> {
+            pods.cached()
+                .objects
+                .values()
+                .map(|stored| stored.kept_size())
+                .collect()
+        };
+        assert!(kept().iter().all(|kept| *kept > 400), "nobody waits for it");
+        tokio::time::advance(SWEEP).await;
+        while kept().iter().filter(|kept| **kept > 400).count() > 1 {
+            tokio::task::yield_now().await;
+        }
+        for (number, stored) in pods.cached().objects.values().enumerate() {
+            assert_eq!(stored.raw(), object(number));
+        }
+    }
 
     /// As many changes of one key.
     async fn write(store: &Memory, window: &Window, count: usize) -> Result<(), StoreError> {

@@ -2,6 +2,7 @@
 
 use super::*;
 use bytes::Bytes;
+use proptest::prelude::*;
 
 /// A pod of a controller, with a status; more than a kilobyte.
 fn pod(name: &str, status: usize) -> Bytes {
@@ -34,6 +35,7 @@ fn objects_that_are_like_others_take_little_in_the_present_and_in_the_past() {
         (Arc::clone(&key), Arc::new(Stored::new(key, 1, 1, pod(name, 0))))
     });
     let mut history = History::new(read.collect(), 1, None);
+    assert!(!history.sample(7) && !history.sample(7) && history.sample(100) && history.sample(1));
     let large = |history: &History| {
         history
             .objects()
@@ -91,5 +93,78 @@ fn what_is_like_nothing_is_like_what_it_was() {
     assert_eq!((written_over.len(), large), (19, 19 / 8));
     for (number, old) in written_over.iter().enumerate() {
         assert_eq!(old.raw(), made(1, "web", number));
+    }
+}
+
+/// What is written: an object of one of few makers, in several sizes, changed in the middle, or of no form at all; `None` for a deletion.
+fn value() -> impl Strategy<Value = Option<Bytes>> {
+    let like = (0..3_u32, 0..60_usize, 0..4_usize).prop_map(|(by, status, longer)| {
+        let object = made(by, &format!("web-{status}"), status).to_vec();
+        let at = object.len() * status / 60;
+        let more = format!("\"more\":\"{}\",", "abcdefgh".repeat([0, 3, 40, 900][longer]));
+        Bytes::from([&object[..at], more.as_bytes(), &object[at..]].concat())
+    });
+    let any = prop::collection::vec(0_u8..3, 0..2000).prop_map(Bytes::from);
+    prop_oneof![8 => like.prop_map(Some), 2 => any.prop_map(Some), 1 => Just(None)]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// However revisions follow one another, whoever reads which of them, and whatever has been forgotten of those before.
+    #[test]
+    fn every_revision_reads_as_it_was_written(
+        read in prop::collection::vec(value(), 0..8),
+        writes in prop::collection::vec((0..4_usize, value()), 0..120),
+        forgotten in 0..120_usize,
+    ) {
+        let key = |number: usize| -> Arc<str> { Arc::from(format!("/registry/pods/a/{number}")) };
+        let mut present: std::collections::BTreeMap<Arc<str>, Bytes> = std::collections::BTreeMap::new();
+        present.extend(read.into_iter().flatten().enumerate().map(|(number, value)| (key(number), value)));
+        let stored = present.iter().map(|(key, value)| (Arc::clone(key), Arc::new(Stored::new(Arc::clone(key), 1, 1, value.clone()))));
+        let mut history = History::new(stored.collect(), 1, None);
+        let mut states = vec![present.clone()];
+        let (begin, mut held) = (Instant::now(), Vec::new());
+        let mut samples_at = forgotten % 7;
+        for (number, (at, value)) in writes.into_iter().enumerate() {
+            let key = key(at);
+            let created = !present.contains_key(&key);
+            if created && value.is_none() {
+                continue;
+            }
+            let revision = states.len() as Revision + 1;
+            let now = begin + std::time::Duration::from_millis(number as u64);
+            history.apply(Change { key: Arc::clone(&key), revision, value: value.clone(), created }, None, now);
+            match value {
+                Some(value) => present.insert(key, value),
+                None => present.remove(&key),
+            };
+            samples_at = match samples_at {
+                0 => {
+                    history.sample(2);
+                    3
+                }
+                left => left - 1,
+            };
+            states.push(present.clone());
+            held.push(history.objects());
+            prop_assert_eq!(history.newest(), revision);
+        }
+        let is_state = |objects: &Objects, state: &std::collections::BTreeMap<Arc<str>, Bytes>| {
+            objects.len() == state.len() && objects.values().zip(state).all(|(stored, (key, value))| {
+                stored.key == *key && stored.raw() == *value && stored.size() == value.len()
+            })
+        };
+        for (revision, state) in (1..).zip(&states) {
+            prop_assert!(is_state(&history.past(revision).unwrap().rebuild(), state), "{}", revision);
+        }
+        let limit = begin + std::time::Duration::from_millis(forgotten as u64);
+        let _ = history.forget_before(Some(limit), usize::MAX);
+        for (objects, state) in held.iter().zip(&states[1..]) {
+            prop_assert!(is_state(objects, state));
+        }
+        history.forget_before(Some(begin + std::time::Duration::from_secs(60)), usize::MAX);
+        prop_assert_eq!(history.bytes(), 0, "what is forgotten is not counted any more");
+        prop_assert!(is_state(&history.objects(), states.last().unwrap()));
     }
 }
