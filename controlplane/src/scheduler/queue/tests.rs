@@ -177,7 +177,7 @@ async fn refusals_and_errors_are_counted_apart() {
         assert_eq!(queue.next_due(), Some(now + seconds(wait)), "{setback:?}");
         assert_eq!(pop(&mut queue, now + seconds(wait)).as_deref(), Some("a"));
     }
-    assert_eq!(queue.tried("a").map(|(attempts, _)| attempts), Some(8));
+    assert_eq!(queue.tried("a").map(|tried| tried.attempts), Some(8));
 }
 
 #[tokio::test(start_paused = true)]
