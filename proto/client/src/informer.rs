@@ -20,6 +20,7 @@ mod store;
 mod subscription;
 
 use follow::{Source, follow};
+pub use sink::Read;
 use sink::{Plain, Sink, Trees};
 use store::Store;
 pub use subscription::{Change, Subscription};
@@ -151,6 +152,7 @@ impl<K: Object> Informer<K> {
         Self::spawn_from(api, options, Store::default(), |shared| {
             Arc::new(Trees {
                 shared,
+                read: serde_json::from_value,
                 trim: |object| object,
             })
         })
@@ -158,8 +160,18 @@ impl<K: Object> Informer<K> {
 
     /// As [`Informer::spawn_as_tree`]; of an object is kept what `trim` returns, with its name, namespace and resourceVersion.
     pub fn spawn_trimmed(api: Api<AsTree<K>>, options: Options, trim: fn(K) -> K) -> Self {
-        let sink = move |shared| Arc::new(Trees { shared, trim }) as Arc<dyn Sink>;
+        let read = serde_json::from_value;
+        let sink = move |shared| Arc::new(Trees { shared, read, trim }) as Arc<dyn Sink>;
         Self::spawn_from(api, options, Store::default(), sink)
+    }
+
+    /// As [`Informer::spawn_placed`]; what is kept is what `read` makes of an object's tree.
+    pub fn spawn_read(api: Api<K>, options: Options, read: Read<K>, place_of: fn(&K) -> &str) -> Self {
+        let store = Store::placed_by(place_of);
+        let trim = |object| object;
+        Self::spawn_from(api, options, store, move |shared| {
+            Arc::new(Trees { shared, read, trim })
+        })
     }
 
     /// `sink` says in which form the objects arrive. (Behind it, so that what follows a resource is there once, and not for each kind.)

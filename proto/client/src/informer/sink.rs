@@ -89,9 +89,14 @@ impl<K: Object> Sink for Plain<K> {
 /// Objects read by way of a tree, one after the other: see [`crate::tree`].
 pub(super) struct Trees<K> {
     pub(super) shared: Arc<Shared<K>>,
+    /// What is made of a tree.
+    pub(super) read: Read<K>,
     /// What is kept of an object.
     pub(super) trim: fn(K) -> K,
 }
+
+/// What makes an object of a tree.
+pub type Read<K> = fn(Value) -> Result<K, serde_json::Error>;
 
 impl<K: Object> Sink for Trees<K> {
     fn progress(&self) -> &watch::Sender<Progress> {
@@ -101,7 +106,7 @@ impl<K: Object> Sink for Trees<K> {
     fn replace(&self, list: &str) -> Result<String, serde_json::Error> {
         let mut objects = Vec::new();
         let revision = read_list(list, &mut |tree| {
-            objects.push((self.trim)(serde_json::from_value(tree)?));
+            objects.push((self.trim)((self.read)(tree)?));
             Ok(())
         })?;
         self.shared.store.replace(objects);
@@ -110,10 +115,8 @@ impl<K: Object> Sink for Trees<K> {
 
     fn event(&self, text: &str) -> Result<Event, serde_json::Error> {
         Ok(match read_event(text)? {
-            WatchEvent::Added(tree) | WatchEvent::Modified(tree) => {
-                self.shared.put((self.trim)(serde_json::from_value(tree)?))
-            }
-            WatchEvent::Deleted(tree) => self.shared.remove(&serde_json::from_value(tree)?),
+            WatchEvent::Added(tree) | WatchEvent::Modified(tree) => self.shared.put((self.trim)((self.read)(tree)?)),
+            WatchEvent::Deleted(tree) => self.shared.remove(&(self.read)(tree)?),
             WatchEvent::Bookmark(bookmark) => Event::Seen(Some(bookmark.metadata.resource_version)),
             WatchEvent::Error(status) => Event::Error(status),
         })
@@ -275,7 +278,11 @@ mod tests {
             });
             let to = Arc::clone(&shared);
             let sink: Box<dyn Sink> = match by_trees {
-                true => Box::new(Trees { shared: to, trim }),
+                true => Box::new(Trees {
+                    shared: to,
+                    read: serde_json::from_value,
+                    trim,
+                }),
                 false => Box::new(Plain { shared: to, trim }),
             };
             assert_eq!(sink.replace(&list.to_string()).unwrap(), "7");

@@ -9,12 +9,12 @@ use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 /// The UID that stands for no controlling owner.
 const NOBODY: &str = "";
 
-/// Keys by what their objects have in common.
+/// Keys by what their objects have in common: the same that the objects have, not copies of them.
 #[derive(Default)]
-struct Index(BTreeMap<String, BTreeSet<Key>>);
+struct Index(BTreeMap<String, BTreeSet<Arc<Key>>>);
 
 impl Index {
-    fn insert(&mut self, value: &str, key: Key) {
+    fn insert(&mut self, value: &str, key: Arc<Key>) {
         match self.0.get_mut(value) {
             Some(keys) => drop(keys.insert(key)),
             None => drop(self.0.insert(value.to_owned(), BTreeSet::from([key]))),
@@ -32,7 +32,7 @@ impl Index {
 }
 
 struct Tables<K> {
-    objects: BTreeMap<Key, Arc<K>>,
+    objects: BTreeMap<Arc<Key>, Arc<K>>,
     /// By controlling owner's UID; objects without one are under [`NOBODY`].
     controlled: Index,
     /// By the place `place_of` names; objects without one are in none.
@@ -84,11 +84,11 @@ impl<K: Object> Tables<K> {
         self.placed.remove((self.place_of)(object), key);
     }
 
-    fn index(&mut self, key: &Key, object: &K) {
-        self.controlled.insert(controller_uid(object), key.clone());
+    fn index(&mut self, key: &Arc<Key>, object: &K) {
+        self.controlled.insert(controller_uid(object), Arc::clone(key));
         let place = (self.place_of)(object);
         if !place.is_empty() {
-            self.placed.insert(place, key.clone());
+            self.placed.insert(place, Arc::clone(key));
         }
     }
 
@@ -96,7 +96,11 @@ impl<K: Object> Tables<K> {
         object.meta_mut().managed_fields = None;
         let key = Key::of(&object);
         let object = Arc::new(object);
-        let old = self.objects.insert(key.clone(), object.clone());
+        let key = match self.objects.get_key_value(&key) {
+            Some((known, _)) => Arc::clone(known),
+            None => Arc::new(key),
+        };
+        let old = self.objects.insert(Arc::clone(&key), object.clone());
         if let Some(old) = &old {
             if old.meta().resource_version == object.meta().resource_version && old.meta().uid == object.meta().uid {
                 return;
@@ -129,7 +133,7 @@ impl<K: Object> Tables<K> {
         let Some(keys) = self.controlled.0.get(uid) else {
             return Vec::new();
         };
-        let range = keys.range((Bound::Included(Key::new(namespace, "")), Bound::Unbounded));
+        let range = keys.range::<Key, _>((Bound::Included(Key::new(namespace, "")), Bound::Unbounded));
         let keys = range.take_while(|k| k.namespace == namespace);
         keys.filter_map(|k| self.objects.get(k).cloned()).collect()
     }
@@ -164,7 +168,8 @@ impl<K: Object> Store<K> {
     pub(super) fn replace(&self, objects: Vec<K>) {
         let mut tables = self.write();
         let kept: BTreeSet<Key> = objects.iter().map(Key::of).collect();
-        let gone: Vec<Key> = tables.objects.keys().filter(|k| !kept.contains(k)).cloned().collect();
+        let is_gone = |key: &&Arc<Key>| !kept.contains(&***key);
+        let gone: Vec<Arc<Key>> = tables.objects.keys().filter(is_gone).cloned().collect();
         for key in gone {
             tables.remove(&key);
         }
@@ -188,7 +193,9 @@ impl<K: Object> Store<K> {
     pub(super) fn list_namespace(&self, namespace: &str) -> Vec<Arc<K>> {
         let from = Key::new(namespace, "");
         let tables = self.read();
-        let range = tables.objects.range((Bound::Included(from), Bound::Unbounded));
+        let range = tables
+            .objects
+            .range::<Key, _>((Bound::Included(from), Bound::Unbounded));
         range
             .take_while(|(k, _)| k.namespace == namespace)
             .map(|(_, o)| o.clone())
@@ -214,7 +221,7 @@ impl<K: Object> Store<K> {
         let mut tables = self.write();
         let feed = Arc::new(Feed::default());
         for (key, object) in &tables.objects {
-            feed.push(key.clone(), None, Some(object.clone()));
+            feed.push(Key::clone(key), None, Some(object.clone()));
         }
         tables.feeds.push(Arc::downgrade(&feed));
         Subscription::new(feed)
