@@ -1,6 +1,7 @@
 use super::*;
+use crate::held::Node;
+use crate::held::Pod;
 use crate::scheduler::testing::{cluster, node, schedule};
-use k8s_openapi::api::core::v1::{Node, Pod};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;

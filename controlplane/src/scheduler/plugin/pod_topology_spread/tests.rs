@@ -1,7 +1,7 @@
 use super::*;
+use crate::held::Node;
 use crate::scheduler::cycle::Search;
 use crate::scheduler::testing::{cluster, labelled, node, pod, schedule, verdicts, zoned};
-use k8s_openapi::api::core::v1::Node;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
