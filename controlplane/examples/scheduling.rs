@@ -1,12 +1,12 @@
 //! What the scheduler alone costs, without an API server: CPU time of a cycle in upstream's workloads (`hack/bench scheduler` has them through
 //! the API), and the memory it holds per node and pod, objects included. `cargo run --release -p controlplane --example scheduling -- 5000`
 
+use controlplane::held::{Node, Pod};
 use controlplane::scheduler::cluster::Cluster;
 use controlplane::scheduler::cycle::{Request, Search};
 use controlplane::scheduler::plugin::steps::Told;
 use controlplane::scheduler::pod::PodInfo;
 use controlplane::scheduler::profile::Profile;
-use k8s_openapi::api::core::v1::{Node, Pod};
 use serde_json::{Value, json};
 use std::error::Error;
 use std::sync::Arc;

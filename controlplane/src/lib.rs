@@ -13,6 +13,7 @@ pub mod cron;
 pub mod daemon;
 #[cfg(feature = "test-util")]
 pub mod fuzzing;
+pub mod held;
 pub mod kubeconfig_command;
 pub mod leader;
 pub mod managed_fields;

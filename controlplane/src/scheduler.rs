@@ -3,11 +3,12 @@
 //! One task owns the queue and the cluster. It takes in changes, runs cycles (pure, in [`cycle`]) and starts bindings and
 //! evictions, which run beside it; a decided pod is counted on its node at once, so the next cycle sees it before the API does.
 
+use crate::held::{Node, Pod};
 use crate::metrics::Metrics;
 use crate::turn::{self, TURN};
 use client::Clock;
 use client::informer::Change;
-use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use k8s_openapi::api::core::v1::Namespace;
 use kube::ResourceExt;
 use std::sync::Arc;
 use tokio::task::JoinSet;

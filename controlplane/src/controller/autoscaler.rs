@@ -6,6 +6,7 @@
 use super::harness::{Controller, Wiring};
 use super::informers::Informers;
 use super::write::{self, EventText, Failure, Plan, Verb, Write, event};
+use crate::held::Pod;
 use crate::metrics::controllers::Controllers as Counters;
 use behavior::History;
 use client::{Clock, Key};
@@ -14,7 +15,6 @@ use futures::future::BoxFuture;
 use k8s_openapi::api::autoscaling::v2::{
     HorizontalPodAutoscaler, HorizontalPodAutoscalerSpec, HorizontalPodAutoscalerStatus,
 };
-use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;

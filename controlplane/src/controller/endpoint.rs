@@ -4,7 +4,8 @@
 //! [`legacy`] put it into objects.
 
 use super::pod;
-use k8s_openapi::api::core::v1::{Container, ObjectReference, Pod, Service, ServicePort};
+use crate::held::{Container, Pod};
+use k8s_openapi::api::core::v1::{ObjectReference, Service, ServicePort};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
 use proto::api::resources::is_sidecar;
@@ -70,7 +71,7 @@ pub fn is_headless(service: &Service) -> bool {
 
 fn named_port(pod: &Pod, name: &str, protocol: &str) -> Option<i32> {
     let spec = pod.spec.as_ref()?;
-    let sidecars = spec.init_containers.iter().flatten().filter(|c| is_sidecar(c));
+    let sidecars = spec.init_containers.iter().flatten().filter(is_sidecar);
     let ports = spec
         .containers
         .iter()

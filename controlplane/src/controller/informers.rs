@@ -7,6 +7,7 @@ use super::pod;
 use super::resource_quota::freed::Freed;
 use super::well_known::{account_token, bootstrap_token, cluster_info, root_ca};
 use super::write::{self, Resource};
+use crate::held::{Node, Pod};
 use client::informer::{Object, Options};
 use client::{Informer, Key};
 use futures::future::BoxFuture;
@@ -16,8 +17,8 @@ use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{
-    ConfigMap, Endpoints, Namespace, Node, PersistentVolumeClaim, Pod, ReplicationController, ResourceQuota, Secret,
-    Service, ServiceAccount,
+    ConfigMap, Endpoints, Namespace, PersistentVolumeClaim, ReplicationController, ResourceQuota, Secret, Service,
+    ServiceAccount,
 };
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::ServiceCIDR;
@@ -190,8 +191,8 @@ impl Informers {
         Self {
             freed: Freed::new(quotas.clone()),
             quotas,
-            pods: Informer::spawn_placed(Api::all(client.clone()), options(""), kept.of_pods(), pod::node_name),
-            nodes: Informer::spawn_keeping(Api::all(client.clone()), options(""), kept.of_nodes()),
+            pods: kept.pods(client, options(""), pod::node_name),
+            nodes: kept.nodes(client, options("")),
             namespaces: Informer::spawn(Api::all(client.clone()), options("")),
             service_accounts: Informer::spawn(Api::all(client.clone()), options("")),
             root_cas: Informer::spawn(Api::all(client.clone()), options(&one_root_ca)),

@@ -1,15 +1,16 @@
-//! What is kept of pods and nodes by those who read all of a cluster's: what controllers and the scheduler ask of one. Pure.
+//! What is kept of pods and nodes by those who read all of a cluster's: what controllers and the scheduler ask of one.
 //!
-//! None of them writes one back whole (their writes are patches and deletions, and what they create is made of templates), so what
-//! nobody asks for takes no room. Only extenders of the scheduler are shown pods and nodes as they are.
+//! Owns what of their parts tells nothing (pure), and how the copies of them are read; which parts there are, [`crate::held`] says. Only
+//! extenders of the scheduler are shown pods and nodes as they are: for those the whole text is kept beside it.
 
-use crate::resource::pod::reference;
-use crate::scheduler::extender::Extender;
-use k8s_openapi::api::core::v1::{
-    Container, ContainerState, ContainerStatus, EnvFromSource, EnvVar, Node, NodeStatus, Pod, PodCondition, PodSpec,
-    PodStatus, ResourceRequirements, Volume,
-};
+use crate::held::{Node, Pod, PodSpec, PodStatus};
+use crate::scheduler::{self, extender::Extender};
+use client::Informer;
+use client::informer::Options;
+use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, PodCondition, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::{Api, Client};
+use serde_json::Value;
 
 /// What `kubectl apply` notes of an object: a copy of it.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -18,6 +19,9 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 const OF_START: [&str; 3] = ["PodReadyToStartContainers", "Initialized", "ContainersReady"];
 /// The condition of a pod whose node has not taken what it asks for now.
 const RESIZE_PENDING: &str = "PodResizePending";
+
+/// The preemption policy of pods that say none.
+const PREEMPTS: &str = "PreemptLowerPriority";
 
 /// How much of a pod or a node is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,19 +41,19 @@ impl Kept {
         }
     }
 
-    /// What to make of a pod.
-    pub fn of_pods(self) -> fn(Pod) -> Pod {
+    /// A copy of all pods, which are found by the place that `place_of` names, too.
+    pub fn pods(self, client: &Client, options: Options, place_of: fn(&Pod) -> &str) -> Informer<Pod> {
         match self {
-            Self::Whole => |pod| pod,
-            Self::Asked => asked,
+            Self::Whole => Informer::spawn_read(Api::all(client.clone()), options, whole, place_of),
+            Self::Asked => Informer::spawn_placed(Api::all(client.clone()), options, asked, place_of),
         }
     }
 
-    /// What to make of a node.
-    pub fn of_nodes(self) -> fn(Node) -> Node {
+    /// A copy of all nodes.
+    pub fn nodes(self, client: &Client, options: Options) -> Informer<Node> {
         match self {
-            Self::Whole => |node| node,
-            Self::Asked => asked_of_node,
+            Self::Whole => Informer::spawn_read(Api::all(client.clone()), options, whole_node, |_| ""),
+            Self::Asked => Informer::spawn_keeping(Api::all(client.clone()), options, asked_of_node),
         }
     }
 }
@@ -58,26 +62,6 @@ impl Kept {
 fn those<T>(all: Option<Vec<T>>, is_asked: fn(&T) -> bool) -> Option<Vec<T>> {
     let all = all.into_iter().flatten().filter(is_asked);
     Some(all.collect::<Vec<_>>()).filter(|all| !all.is_empty())
-}
-
-/// How a container starts and is watched is its kubelet's business, but for the Secrets that it needs: those stay as long as it does.
-fn of_container(container: Container) -> Container {
-    let names_secret = |variable: &EnvVar| {
-        let source = variable.value_from.as_ref();
-        source.is_some_and(|source| source.secret_key_ref.is_some())
-    };
-    Container {
-        env: those(container.env, names_secret),
-        env_from: those(container.env_from, |source: &EnvFromSource| source.secret_ref.is_some()),
-        name: container.name,
-        image: container.image,
-        ports: container.ports,
-        resources: container.resources,
-        resize_policy: container.resize_policy,
-        restart_policy: container.restart_policy,
-        restart_policy_rules: container.restart_policy_rules,
-        ..Container::default()
-    }
 }
 
 /// What became of a container, not how it does.
@@ -141,16 +125,6 @@ fn of_statuses(status: &mut PodStatus, spec: Option<&PodSpec>) {
     if containers.iter().chain(&init).flatten().any(tells) {
         (status.container_statuses, status.init_container_statuses) = (containers, init);
     }
-    status.ephemeral_container_statuses = None;
-}
-
-fn each<T>(all: Option<Vec<T>>, of: fn(T) -> T) -> Option<Vec<T>> {
-    all.map(|all| all.into_iter().map(of).collect())
-}
-
-/// Those that need claims keep their pods from nodes, and Secrets stay for those that are of one.
-fn is_asked(volume: &Volume) -> bool {
-    volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some() || reference::has_secret(volume)
 }
 
 fn of_metadata(metadata: &mut ObjectMeta) {
@@ -158,6 +132,10 @@ fn of_metadata(metadata: &mut ObjectMeta) {
         annotations.remove(LAST_APPLIED);
     }
     (metadata.generate_name, metadata.self_link) = (None, None);
+}
+
+fn whole(tree: Value) -> Result<Pod, serde_json::Error> {
+    Pod::whole(tree).map(asked)
 }
 
 fn asked(mut pod: Pod) -> Pod {
@@ -170,36 +148,28 @@ fn asked(mut pod: Pod) -> Pod {
             let is_asked = |condition: &PodCondition| !OF_START.contains(&&*condition.type_);
             status.conditions = those(status.conditions.take(), is_asked);
         }
-        (status.host_ip, status.host_ips, status.qos_class) = (None, None, None);
-        status.extended_resource_claim_status = None;
     }
     if let Some(spec) = &mut pod.spec {
-        spec.containers = std::mem::take(&mut spec.containers)
-            .into_iter()
-            .map(of_container)
-            .collect();
-        spec.init_containers = each(spec.init_containers.take(), of_container);
-        spec.volumes = those(spec.volumes.take(), is_asked);
-        (spec.dns_config, spec.host_aliases) = (None, None);
-        (spec.dns_policy, spec.service_account) = (None, None);
-        spec.security_context = None;
+        // What is said where nothing is.
+        spec.preemption_policy = spec.preemption_policy.take().filter(|policy| policy != PREEMPTS);
+        spec.scheduler_name = spec.scheduler_name.take().filter(|name| name != scheduler::NAME);
     }
     pod
 }
 
+fn whole_node(tree: Value) -> Result<Node, serde_json::Error> {
+    Node::whole(tree).map(asked_of_node)
+}
+
 fn asked_of_node(mut node: Node) -> Node {
     of_metadata(&mut node.metadata);
-    let status = node.status.take();
-    node.status = status.map(|status| NodeStatus {
-        addresses: status.addresses,
+    if let Some(status) = &mut node.status {
         // The one stands for the other where a node says only one.
-        capacity: status.capacity.filter(|_| status.allocatable.is_none()),
-        allocatable: status.allocatable,
-        conditions: status.conditions,
-        declared_features: status.declared_features,
-        images: status.images,
-        ..NodeStatus::default()
-    });
+        status.capacity = status.capacity.take().filter(|_| status.allocatable.is_none());
+        for condition in status.conditions.iter_mut().flatten() {
+            (condition.reason, condition.message) = (None, None);
+        }
+    }
     node
 }
 

@@ -10,10 +10,11 @@
 use super::harness::{Controller, Wiring};
 use super::informers::Informers;
 use super::write::{self, Plan, Write};
+use crate::held::Node;
 use crate::resource::service::NodePorts;
 use claims::{Claim, Clash, Port, Rivals};
 use client::Key;
-use k8s_openapi::api::core::v1::{LoadBalancerIngress, LoadBalancerStatus, Node, PortStatus, Service, ServiceSpec};
+use k8s_openapi::api::core::v1::{LoadBalancerIngress, LoadBalancerStatus, PortStatus, Service, ServiceSpec};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;

@@ -6,6 +6,7 @@
 use super::harness::Environment;
 use super::queue::Queue;
 use super::write::NAMESPACES;
+use crate::held::Pod;
 use crate::turn::{self, TURN};
 use client::informer::Change;
 use client::{Backoff, Key};
@@ -14,7 +15,7 @@ use content::call;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use http::Method;
-use k8s_openapi::api::core::v1::{Namespace, Pod};
+use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};

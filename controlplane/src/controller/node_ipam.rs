@@ -6,8 +6,8 @@
 use super::harness::{Controller, Wiring};
 use super::informers::Informers;
 use super::write::{self, EventText, PatchKind, Plan, Write, reference};
+use crate::held::Node;
 use client::Key;
-use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::json;

@@ -83,8 +83,8 @@ pub fn claim_where<O: kube::Resource, K: kube::Resource>(
 mod tests {
     use super::*;
     use crate::controller::write::{PODS, REPLICA_SETS};
+    use crate::held::Pod;
     use k8s_openapi::api::apps::v1::ReplicaSet;
-    use k8s_openapi::api::core::v1::Pod;
 
     #[test]
     fn who_adopts_has_to_be_there_and_who_lets_go_has_not() {

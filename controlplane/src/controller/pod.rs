@@ -2,7 +2,8 @@
 
 use super::owner::controller_reference;
 use super::write::{self, Resource, Write, event};
-use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
+use crate::held::Pod;
+use k8s_openapi::api::core::v1::{Pod as NewPod, PodTemplateSpec};
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use kube::api::ObjectMeta;
@@ -91,7 +92,7 @@ pub fn label<'a>(pod: &'a Pod, key: &str) -> &'a str {
 }
 
 /// Creates a pod; its owner is told how it went.
-pub fn create<K: kube::Resource>(pod: &Pod, resource: &Resource, owner: &K) -> Write {
+pub fn create<K: kube::Resource>(pod: &NewPod, resource: &Resource, owner: &K) -> Write {
     Write::create(write::PODS, pod)
         .success(event(resource, owner, "Normal", "SuccessfulCreate", "Created pod: {}"))
         .failure(event(resource, owner, "Warning", "FailedCreate", "Error creating: {}"))
@@ -105,9 +106,9 @@ pub fn delete<K: kube::Resource>(pod: &Pod, resource: &Resource, owner: &K) -> W
 }
 
 /// A pod from a template, to be named by the server, controlled by `owner`.
-pub fn from_template<K: kube::Resource>(template: &PodTemplateSpec, resource: &Resource, owner: &K) -> Pod {
+pub fn from_template<K: kube::Resource>(template: &PodTemplateSpec, resource: &Resource, owner: &K) -> NewPod {
     let meta = template.metadata.clone().unwrap_or_default();
-    Pod {
+    NewPod {
         metadata: ObjectMeta {
             generate_name: Some(format!("{}-", owner.meta().name.clone().unwrap_or_default())),
             namespace: owner.meta().namespace.clone(),

@@ -8,11 +8,10 @@ use super::owner;
 use super::pod::is_active;
 use super::replica_set::{self, status};
 use super::write::{self, Failure, Plan, Verb, Write};
+use crate::held::Pod;
 use client::Key;
 use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetCondition, ReplicaSetSpec, ReplicaSetStatus};
-use k8s_openapi::api::core::v1::{
-    Pod, ReplicationController, ReplicationControllerCondition, ReplicationControllerStatus,
-};
+use k8s_openapi::api::core::v1::{ReplicationController, ReplicationControllerCondition, ReplicationControllerStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;

@@ -7,9 +7,10 @@
 use super::harness::Wiring;
 use super::informers::Informers;
 use super::pod::is_terminal;
+use crate::held::Pod;
 use client::Key;
 use futures::future::BoxFuture;
-use k8s_openapi::api::core::v1::{Pod, PodResourceClaim};
+use k8s_openapi::api::core::v1::PodResourceClaim;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 

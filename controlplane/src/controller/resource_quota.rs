@@ -8,11 +8,12 @@
 use super::harness::{Controller, Wiring};
 use super::informers::Informers;
 use super::write::{self, Failure, Plan, Verb, Write};
+use crate::held::Pod;
 use crate::quota::{Evaluator, Measured, Quota, Usage, masked, overdue_at};
 use client::informer::{Change, Object};
 use client::{Clock, Informer, Key};
 use futures::future::BoxFuture;
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, ResourceQuota, Service};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, ResourceQuota, Service};
 use k8s_openapi::jiff::Timestamp;
 use proto::api::quantity::{Format, Quantity};
 use serde_json::json;

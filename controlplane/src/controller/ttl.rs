@@ -7,8 +7,8 @@
 use super::harness::{Controller, Wiring};
 use super::informers::Informers;
 use super::write::{self, PatchKind, Plan, Write};
+use crate::held::Node;
 use client::Key;
-use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::json;

@@ -1,7 +1,8 @@
 //! A write before it is charged: which quotas it falls under, what it adds to each, and why one refuses it. Pure.
 
 use super::{Evaluator, Measured, Quota, Usage, masked, pod, shown};
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
+use crate::held::Pod;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Service};
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use k8s_openapi::jiff::Timestamp;
 use proto::api::quantity::Quantity;

@@ -1,9 +1,9 @@
 //! What a pod uses: its place, what it requests and is limited to. A pod that is over, or should be gone, uses its record alone. Pure.
 
 use super::{Measured, Usage, one, selects};
+use crate::held::{Container, Pod, PodSpec};
 use k8s_openapi::api::core::v1::{
-    Affinity, Container, ContainerStatus, Pod, PodAffinityTerm, PodSpec, ResourceRequirements,
-    ScopedResourceSelectorRequirement,
+    Affinity, ContainerStatus, PodAffinityTerm, ResourceRequirements, ScopedResourceSelectorRequirement,
 };
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use proto::api::names::is_extended_resource;
@@ -107,7 +107,7 @@ fn limits(pod: &Pod, spec: &PodSpec) -> ResourceList {
         most
     };
     let mut total = total_over_containers(spec, of);
-    for (name, amount) in list_of(spec.resources.as_ref(), |r| r.limits.as_ref()) {
+    for (name, amount) in list_of(spec.resources.as_deref(), |r| r.limits.as_ref()) {
         if allowed_at_pod_level(&name) {
             total.insert(name, amount);
         }
@@ -142,7 +142,10 @@ impl Measured for Pod {
         usage.insert("pods".to_owned(), one());
         add(
             &mut usage,
-            &named(&reserved_requests(self, requests_of), &limits(self, spec)),
+            &named(
+                &reserved_requests(spec, self.status.as_ref(), requests_of),
+                &limits(self, spec),
+            ),
         );
         usage
     }
@@ -157,7 +160,7 @@ impl Measured for Pod {
             "BestEffort" => qos_class(spec) == QosClass::BestEffort,
             "NotBestEffort" => qos_class(spec) != QosClass::BestEffort,
             "PriorityClass" => selects(scope, class),
-            "CrossNamespacePodAffinity" => spec.affinity.as_ref().is_some_and(crosses_namespaces),
+            "CrossNamespacePodAffinity" => spec.affinity.as_deref().is_some_and(crosses_namespaces),
             _ => false,
         }
     }

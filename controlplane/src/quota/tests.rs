@@ -1,5 +1,6 @@
 use super::*;
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
+use crate::held::Pod;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Service};
 use serde_json::{Value, json};
 
 mod refusals;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::api::core::v1::PodSpec;
 use proto::api::qos::qos_class;
 use serde_json::{Value, json};
 
@@ -144,7 +145,7 @@ impl Strategy for Pod {
 
 /// The QoS class of a pod's spec.
 fn qos(object: &Value) -> &'static str {
-    match serde_json::from_value(at(object, &["spec"]).clone()) {
+    match serde_json::from_value::<PodSpec>(at(object, &["spec"]).clone()) {
         Ok(spec) => qos_class(&spec).as_str(),
         // A spec that lacks what the type requires fails validation right after.
         Err(_) => "BestEffort",

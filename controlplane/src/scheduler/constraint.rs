@@ -5,7 +5,7 @@
 //! with the plugin that evaluates it.
 
 use super::pod::PodInfo;
-use k8s_openapi::api::core::v1::PodSpec;
+use crate::held::PodSpec;
 
 /// Terms about other pods and spread constraints of one pod. Every cycle of the pod asks each of them about every kind of pods and
 /// every node, while all others wait; upstream knows no bound.
@@ -13,12 +13,8 @@ const RULES_MAX: usize = 1000;
 
 /// What the pod demands that cannot be evaluated, in words with the field.
 pub fn unknown(spec: &PodSpec) -> Vec<&'static str> {
-    let mut volumes = spec.volumes.iter().flatten();
     [
-        (
-            volumes.any(|volume| volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some()),
-            "volumes that need claims (spec.volumes)",
-        ),
+        (spec.volumes.need_claims, "volumes that need claims (spec.volumes)"),
         (
             spec.resource_claims.iter().flatten().next().is_some(),
             "resource claims (spec.resourceClaims)",

@@ -4,9 +4,10 @@ use super::constraint;
 use super::plugin::node_declared_features::Features;
 use super::spread::SpreadConstraint;
 use super::term::PodTerms;
+use crate::held::{Container, Pod, PodSpec};
 use client::Key;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, Toleration};
+use k8s_openapi::api::core::v1::Toleration;
 use kube::ResourceExt;
 use proto::api::quantity::{Format, Quantity};
 use proto::api::resources::{self, ResourceList};
@@ -160,6 +161,14 @@ fn with_defaults(container: &Container) -> ResourceList {
     list
 }
 
+/// What the pod holds of its node, `wanted` of each container that nothing else is said of.
+fn reserved(pod: &Pod, wanted: fn(&Container) -> ResourceList) -> Amounts {
+    match &pod.spec {
+        Some(spec) => Amounts::from_list(&resources::reserved_requests(spec, pod.status.as_ref(), wanted)),
+        None => Amounts::default(),
+    }
+}
+
 /// The image name as nodes report it: with a tag.
 pub fn normal_image(name: &str) -> String {
     let last = name.rsplit('/').next().unwrap_or(name);
@@ -171,11 +180,7 @@ pub fn normal_image(name: &str) -> String {
 }
 
 fn host_ports(spec: &PodSpec) -> Vec<HostPort> {
-    let sidecars = spec
-        .init_containers
-        .iter()
-        .flatten()
-        .filter(|c| resources::is_sidecar(c));
+    let sidecars = spec.init_containers.iter().flatten().filter(resources::is_sidecar);
     let ports = spec
         .containers
         .iter()
@@ -198,12 +203,12 @@ impl PodInfo {
     pub fn new(pod: Arc<Pod>) -> Self {
         let empty = PodSpec::default();
         let spec = pod.spec.as_ref().unwrap_or(&empty);
-        let assumed = Amounts::from_list(&resources::reserved_requests(&pod, with_defaults));
+        let assumed = reserved(&pod, with_defaults);
         Self {
             key: Key::of(&*pod),
             uid: pod.uid().unwrap_or_default(),
             priority: spec.priority.unwrap_or(0),
-            requests: Amounts::from_list(&resources::reserved_requests(&pod, requested)),
+            requests: reserved(&pod, requested),
             assumed: (assumed.cpu, assumed.memory),
             ports: host_ports(spec),
             images: spec
@@ -229,7 +234,7 @@ impl PodInfo {
         self.pod.spec == newer.spec
             && *self.kin == Kin::of(newer)
             && self.started() == started(newer)
-            && self.requests == Amounts::from_list(&resources::reserved_requests(newer, requested))
+            && self.requests == reserved(newer, requested)
     }
 
     /// The pod's spec.

@@ -2,10 +2,11 @@
 
 use crate::controller::informers::{AnyInformer, Informers};
 use crate::controller::kept::Kept;
+use crate::held::{Node, Pod};
 use client::Informer;
 use client::informer::{Object, Options};
 use k8s_openapi::api::apps::v1::{ReplicaSet, StatefulSet};
-use k8s_openapi::api::core::v1::{Namespace, Node, Pod, ReplicationController, Service};
+use k8s_openapi::api::core::v1::{Namespace, ReplicationController, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::{Api, Client};
 
@@ -51,21 +52,16 @@ where
     K: Object,
     K::DynamicType: Default,
 {
-    all_keeping(client, seed, |object| object)
+    Informer::spawn(Api::all(client.clone()), seeded(seed))
 }
 
-/// As [`all`], of whose objects is kept what `trim` returns.
-fn all_keeping<K>(client: &Client, seed: &mut u64, trim: fn(K) -> K) -> Informer<K>
-where
-    K: Object,
-    K::DynamicType: Default,
-{
+/// Options with a seed of their own.
+fn seeded(seed: &mut u64) -> Options {
     *seed = seed.wrapping_add(1);
-    let options = Options {
+    Options {
         seed: *seed,
         ..Options::default()
-    };
-    Informer::spawn_keeping(Api::all(client.clone()), options, trim)
+    }
 }
 
 impl Sources {
@@ -73,8 +69,8 @@ impl Sources {
     pub fn spawn(client: &Client, seed: u64, kept: Kept) -> Self {
         let mut seed = seed;
         Self {
-            pods: all_keeping(client, &mut seed, kept.of_pods()),
-            nodes: all_keeping(client, &mut seed, kept.of_nodes()),
+            pods: kept.pods(client, seeded(&mut seed), |_| ""),
+            nodes: kept.nodes(client, seeded(&mut seed)),
             namespaces: all(client, &mut seed),
             budgets: all(client, &mut seed),
             services: all(client, &mut seed),

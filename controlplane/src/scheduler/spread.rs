@@ -1,6 +1,7 @@
 //! One spread constraint of a pod. Pure.
 
-use k8s_openapi::api::core::v1::{PodSpec, TopologySpreadConstraint};
+use crate::held::PodSpec;
+use k8s_openapi::api::core::v1::TopologySpreadConstraint;
 use proto::api::selector::Selector;
 use std::collections::BTreeMap;
 

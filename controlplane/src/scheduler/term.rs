@@ -4,7 +4,8 @@
 //! them such, as upstream's does.
 
 use super::pod::PodInfo;
-use k8s_openapi::api::core::v1::{Pod, PodAffinityTerm, WeightedPodAffinityTerm};
+use crate::held::Pod;
+use k8s_openapi::api::core::v1::{PodAffinityTerm, WeightedPodAffinityTerm};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::ResourceExt;
 use proto::api::selector::Selector;

@@ -7,7 +7,7 @@ use super::plugin::default_preemption::Budget;
 use super::plugin::steps::Told;
 use super::pod::PodInfo;
 use super::profile::Profile;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use crate::held::{Node, Pod};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -34,8 +34,7 @@ pub(super) fn pod(name: &str, extra: Value) -> Arc<PodInfo> {
         "spec": {"containers": [{"name": "c", "image": "nginx"}]},
     });
     json_patch::merge(&mut value, &extra);
-    let pod: Pod = serde_json::from_value(value).unwrap();
-    Arc::new(PodInfo::new(Arc::new(pod)))
+    Arc::new(PodInfo::new(Arc::new(Pod::whole(value).unwrap())))
 }
 
 /// A pod with the label `app`.

@@ -53,7 +53,7 @@ pub(super) fn check_host_path(path: &Path, kind: &str) -> Result<(), SetUpError>
 
 /// The size of a memory volume in bytes: the node's memory for pods, less where the pod as a whole or the volume is limited.
 pub(super) fn memory_volume_size(pod: &Pod, size_limit: Option<i64>, node_memory: i64) -> i64 {
-    let limited = |spec: &&PodSpec| every_container_limits(spec, "memory");
+    let limited = |spec: &&PodSpec| every_container_limits(*spec, "memory");
     let of_pod = pod.spec.as_ref().filter(limited).and_then(|spec| {
         let limit = pod_limits(spec).get("memory")?.value();
         (limit > 0).then_some(limit)

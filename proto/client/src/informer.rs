@@ -23,6 +23,7 @@ mod subscription;
 mod text;
 
 use follow::{Source, follow};
+pub use sink::Read;
 use sink::{Plain, Sink, Trees};
 use store::{Store, known};
 pub use subscription::{Change, Subscription};
@@ -165,8 +166,17 @@ impl<K: Object> Informer<K> {
 
     /// As [`Informer::spawn_as_tree`]; of an object is kept what `trim` returns, with its name, namespace and resourceVersion.
     pub fn spawn_trimmed(api: Api<AsTree<K>>, options: Options, trim: fn(K) -> K) -> Self {
-        let sink = move |shared| Arc::new(Trees::new(shared, trim)) as Arc<dyn Sink>;
+        let sink = move |shared| Arc::new(Trees::new(shared, serde_json::from_value, trim)) as Arc<dyn Sink>;
         Self::spawn_from(api, options, Store::default(), sink)
+    }
+
+    /// As [`Informer::spawn_placed`]; what is kept is what `read` makes of an object's tree.
+    pub fn spawn_read(api: Api<K>, options: Options, read: Read<K>, place_of: fn(&K) -> &str) -> Self {
+        let store = Store::placed_by(place_of);
+        let trim = |object| object;
+        Self::spawn_from(api, options, store, move |shared| {
+            Arc::new(Trees::new(shared, read, trim))
+        })
     }
 
     /// `sink` says in which form the objects arrive. (Behind it, so that what follows a resource is there once, and not for each kind.)

@@ -1,7 +1,8 @@
 //! Node selectors: which nodes a pod may, and would like to, run on.
 
+use super::resources::SpecForm;
 use super::selector::{Operator, Requirement};
-use k8s_openapi::api::core::v1::{Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodSpec};
+use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm};
 use std::collections::BTreeMap;
 
 fn requirement(expression: &NodeSelectorRequirement) -> Option<Requirement> {
@@ -49,28 +50,20 @@ pub fn selector_matches(selector: &NodeSelector, name: &str, labels: &BTreeMap<S
         .any(|t| term_matches(t, name, labels))
 }
 
-/// Whether `nodeSelector` and the required node affinity of the pod allow the node.
-pub fn pod_allows_node(spec: &PodSpec, node: &Node) -> bool {
-    let empty = BTreeMap::new();
-    let labels = node.metadata.labels.as_ref().unwrap_or(&empty);
-    let name = node.metadata.name.as_deref().unwrap_or_default();
-    pod_allows(spec, name, labels)
-}
-
-/// Like [`pod_allows_node`], for a node's name and labels.
-pub fn pod_allows(spec: &PodSpec, name: &str, labels: &BTreeMap<String, String>) -> bool {
-    let pairs = spec.node_selector.iter().flatten();
+/// Whether `nodeSelector` and the required node affinity of the pod allow a node of that name and labels.
+pub fn pod_allows<S: SpecForm>(spec: &S, name: &str, labels: &BTreeMap<String, String>) -> bool {
+    let pairs = spec.node_selector().into_iter().flatten();
     if !pairs.into_iter().all(|(k, v)| labels.get(k) == Some(v)) {
         return false;
     }
-    let node_affinity = spec.affinity.as_ref().and_then(|a| a.node_affinity.as_ref());
+    let node_affinity = spec.affinity().and_then(|a| a.node_affinity.as_ref());
     let required = node_affinity.and_then(|a| a.required_during_scheduling_ignored_during_execution.as_ref());
     required.is_none_or(|selector| selector_matches(selector, name, labels))
 }
 
 /// Sum of the weights of the pod's preferred terms that select the node.
-pub fn preferred_weight(spec: &PodSpec, name: &str, labels: &BTreeMap<String, String>) -> i64 {
-    let node_affinity = spec.affinity.as_ref().and_then(|a| a.node_affinity.as_ref());
+pub fn preferred_weight<S: SpecForm>(spec: &S, name: &str, labels: &BTreeMap<String, String>) -> i64 {
+    let node_affinity = spec.affinity().and_then(|a| a.node_affinity.as_ref());
     let preferred = node_affinity.and_then(|a| a.preferred_during_scheduling_ignored_during_execution.as_ref());
     let terms = preferred.into_iter().flatten();
     terms
@@ -82,7 +75,7 @@ pub fn preferred_weight(spec: &PodSpec, name: &str, labels: &BTreeMap<String, St
 #[cfg(test)]
 mod tests {
     use super::*;
-    use k8s_openapi::api::core::v1::{Affinity, NodeAffinity, PreferredSchedulingTerm};
+    use k8s_openapi::api::core::v1::{Affinity, NodeAffinity, PodSpec, PreferredSchedulingTerm};
 
     fn expression(key: &str, operator: &str, values: &[&str]) -> NodeSelectorRequirement {
         NodeSelectorRequirement {

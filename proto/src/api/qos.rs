@@ -1,7 +1,8 @@
 //! Quality of service: Guaranteed, Burstable or BestEffort, from requests and limits alone.
 
 use super::quantity::Quantity;
-use k8s_openapi::api::core::v1::{PodSpec, ResourceRequirements};
+use super::resources::{ContainerForm, SpecForm};
+use k8s_openapi::api::core::v1::ResourceRequirements;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -64,18 +65,18 @@ impl Tally {
 }
 
 /// The class of a pod. Init containers count; pod-level resources, when set, decide alone.
-pub fn qos_class(spec: &PodSpec) -> QosClass {
+pub fn qos_class<S: SpecForm>(spec: &S) -> QosClass {
     let mut tally = Tally {
         all_limited: true,
         ..Default::default()
     };
-    let own = spec.resources.as_ref();
+    let own = spec.resources();
     let set = |r: &&ResourceRequirements| r.requests.is_some() || r.limits.is_some();
     if let Some(own) = own.filter(set) {
         tally.count(Some(own));
     } else {
-        for container in spec.containers.iter().chain(spec.init_containers.iter().flatten()) {
-            tally.count(container.resources.as_ref());
+        for container in spec.containers().iter().chain(spec.init_containers()) {
+            tally.count(container.resources());
         }
     }
     if tally.requests.is_empty() && tally.limits.is_empty() {
@@ -90,7 +91,7 @@ pub fn qos_class(spec: &PodSpec) -> QosClass {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use k8s_openapi::api::core::v1::Container;
+    use k8s_openapi::api::core::v1::{Container, PodSpec};
     use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 
     fn resources(requests: &[(&str, &str)], limits: &[(&str, &str)]) -> ResourceRequirements {

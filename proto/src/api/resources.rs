@@ -1,11 +1,13 @@
 //! What a pod asks for in total: containers, init containers, sidecars, pod-level resources, overhead.
 
+mod form;
 mod resized;
 
+pub use form::{ContainerForm, SpecForm, StatusForm};
 pub use resized::{is_resize_infeasible, reserved_requests};
 
 use super::quantity::Quantity;
-use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements};
+use k8s_openapi::api::core::v1::ResourceRequirements;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 use std::collections::BTreeMap;
 
@@ -39,8 +41,8 @@ pub fn raise(total: &mut ResourceList, other: &ResourceList) {
 }
 
 /// Whether the init container keeps running beside the main ones (restartPolicy Always: a sidecar).
-pub fn is_sidecar(container: &Container) -> bool {
-    container.restart_policy.as_deref() == Some("Always")
+pub fn is_sidecar<C: ContainerForm>(container: &C) -> bool {
+    container.restart_policy() == Some("Always")
 }
 
 /// Resources that `spec.resources` of a pod may set.
@@ -52,14 +54,14 @@ type Pick = fn(&ResourceRequirements) -> Option<&BTreeMap<String, ApiQuantity>>;
 
 /// Totals over the containers alone: max(sum of containers and sidecars, largest init step), without overhead. `of` gives
 /// what one container asks for.
-pub fn total_over_containers(spec: &PodSpec, of: impl Fn(&Container) -> ResourceList) -> ResourceList {
+pub fn total_over_containers<S: SpecForm>(spec: &S, of: impl Fn(&S::Container) -> ResourceList) -> ResourceList {
     let mut total = ResourceList::new();
-    for container in &spec.containers {
+    for container in spec.containers() {
         add(&mut total, &of(container));
     }
     let mut sidecars = ResourceList::new();
     let mut init = ResourceList::new();
-    for container in spec.init_containers.iter().flatten() {
+    for container in spec.init_containers() {
         let own = of(container);
         if is_sidecar(container) {
             add(&mut total, &own);
@@ -75,12 +77,12 @@ pub fn total_over_containers(spec: &PodSpec, of: impl Fn(&Container) -> Resource
     total
 }
 
-fn container_list(container: &Container, pick: Pick) -> ResourceList {
-    parse_list(container.resources.as_ref().and_then(pick))
+fn container_list<C: ContainerForm>(container: &C, pick: Pick) -> ResourceList {
+    parse_list(container.resources().and_then(pick))
 }
 
-fn pod_level(total: &mut ResourceList, spec: &PodSpec, pick: Pick) {
-    let own = parse_list(spec.resources.as_ref().and_then(pick));
+fn pod_level<S: SpecForm>(total: &mut ResourceList, spec: &S, pick: Pick) {
+    let own = parse_list(spec.resources().and_then(pick));
     for (name, amount) in own {
         if allowed_at_pod_level(&name) {
             total.insert(name, amount);
@@ -89,24 +91,24 @@ fn pod_level(total: &mut ResourceList, spec: &PodSpec, pick: Pick) {
 }
 
 /// What the scheduler must reserve for the pod: effective requests with overhead.
-pub fn pod_requests(spec: &PodSpec) -> ResourceList {
+pub fn pod_requests<S: SpecForm>(spec: &S) -> ResourceList {
     pod_requests_by(spec, |c| container_list(c, |r| r.requests.as_ref()))
 }
 
 /// Like [`pod_requests`], with another view of what one container requests.
-pub fn pod_requests_by(spec: &PodSpec, of: impl Fn(&Container) -> ResourceList) -> ResourceList {
+pub fn pod_requests_by<S: SpecForm>(spec: &S, of: impl Fn(&S::Container) -> ResourceList) -> ResourceList {
     let mut total = total_over_containers(spec, of);
     pod_level(&mut total, spec, |r| r.requests.as_ref());
-    add(&mut total, &parse_list(spec.overhead.as_ref()));
+    add(&mut total, &parse_list(spec.overhead()));
     total
 }
 
 /// Effective limits; overhead raises only limits that are set. A resource some container leaves unlimited still shows the sum
 /// of the others: ask [`every_container_limits`] before enforcing it on the pod.
-pub fn pod_limits(spec: &PodSpec) -> ResourceList {
+pub fn pod_limits<S: SpecForm>(spec: &S) -> ResourceList {
     let mut total = total_over_containers(spec, |c| container_list(c, |r| r.limits.as_ref()));
     pod_level(&mut total, spec, |r| r.limits.as_ref());
-    for (name, amount) in parse_list(spec.overhead.as_ref()) {
+    for (name, amount) in parse_list(spec.overhead()) {
         if let Some(limit) = total.get_mut(&name).filter(|l| !l.is_zero()) {
             *limit = limit.plus(amount);
         }
@@ -115,18 +117,19 @@ pub fn pod_limits(spec: &PodSpec) -> ResourceList {
 }
 
 /// Whether every container (init containers too), or the pod itself, has a non-zero limit for the resource.
-pub fn every_container_limits(spec: &PodSpec, name: &str) -> bool {
+pub fn every_container_limits<S: SpecForm>(spec: &S, name: &str) -> bool {
     let set = |r: Option<&ResourceRequirements>| {
         let limit = r.and_then(|r| r.limits.as_ref()).and_then(|l| l.get(name));
         limit.is_some_and(|q| !Quantity::of(q).is_zero())
     };
-    let mut all = spec.containers.iter().chain(spec.init_containers.iter().flatten());
-    set(spec.resources.as_ref()) || all.all(|c| set(c.resources.as_ref()))
+    let mut all = spec.containers().iter().chain(spec.init_containers());
+    set(spec.resources()) || all.all(|c| set(c.resources()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use k8s_openapi::api::core::v1::{Container, PodSpec};
 
     fn container(cpu_request: &str, cpu_limit: &str, sidecar: bool) -> Container {
         let list =

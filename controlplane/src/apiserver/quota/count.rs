@@ -2,14 +2,14 @@
 
 use super::below;
 use crate::apiserver::served::{Resource, Served};
+use crate::held::Pod;
 use crate::quota::{Evaluator, Measured, Quota, Usage};
 use crate::resource::field::set;
 use crate::store::StoreError;
 use crate::store::window::Stored;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, PodSpec, PodStatus, ResourceQuota, Service};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, ResourceQuota, Service};
 use k8s_openapi::api::resource::v1::ResourceClaim;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use proto::api::quantity::{Format, Quantity};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -33,12 +33,12 @@ pub(super) async fn raise(
     let mut quota = Quota::of(&typed);
     quota.used = quota.unproven(&before);
     let mut there = Usage::new();
-    there.extend(sum::<PodParts, Pod>(served, namespace, &quota, &Evaluator::Pods, now).await?);
-    there.extend(sum::<Service, Service>(served, namespace, &quota, &Evaluator::Services, now).await?);
+    there.extend(sum::<Pod>(served, namespace, &quota, &Evaluator::Pods, now).await?);
+    there.extend(sum::<Service>(served, namespace, &quota, &Evaluator::Services, now).await?);
     let claims = &Evaluator::Claims;
-    there.extend(sum::<PersistentVolumeClaim, PersistentVolumeClaim>(served, namespace, &quota, claims, now).await?);
+    there.extend(sum::<PersistentVolumeClaim>(served, namespace, &quota, claims, now).await?);
     let devices = &Evaluator::DeviceClaims;
-    there.extend(sum::<ResourceClaim, ResourceClaim>(served, namespace, &quota, devices, now).await?);
+    there.extend(sum::<ResourceClaim>(served, namespace, &quota, devices, now).await?);
     for name in quota.used.keys() {
         if let Some(count) = count(served, namespace, &quota, name).await? {
             there.insert(name.clone(), count);
@@ -66,7 +66,7 @@ async fn count(served: &Served, namespace: &str, quota: &Quota, name: &str) -> R
 }
 
 /// What the objects of a resource use; nothing where the quota says nothing of them.
-async fn sum<W: DeserializeOwned + Into<M>, M: Measured>(
+async fn sum<M: DeserializeOwned + Measured>(
     served: &Served,
     namespace: &str,
     quota: &Quota,
@@ -85,7 +85,7 @@ async fn sum<W: DeserializeOwned + Into<M>, M: Measured>(
     };
     let mut total = Usage::new();
     for chunk in latest(resource, namespace).await?.chunks(CHUNK) {
-        let objects: Vec<M> = chunk.iter().filter_map(|stored| object::<W, M>(stored)).collect();
+        let objects: Vec<M> = chunk.iter().filter_map(|stored| object(stored)).collect();
         proto::api::resources::add(&mut total, &quota.sum(evaluator, objects.iter(), &quota.used, now));
         tokio::task::yield_now().await;
     }
@@ -98,36 +98,6 @@ async fn latest(resource: &Resource, namespace: &str) -> Result<Vec<Arc<Stored>>
 }
 
 /// What is no object of its type uses nothing; its key is told wherever it is read.
-fn object<W: DeserializeOwned + Into<M>, M>(stored: &Stored) -> Option<M> {
-    serde_json::from_slice::<W>(&stored.raw()).ok().map(Into::into)
-}
-
-/// What of a pod is counted: the rest of its metadata is not read.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct PodParts {
-    metadata: PodMeta,
-    spec: Option<PodSpec>,
-    status: Option<PodStatus>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct PodMeta {
-    deletion_timestamp: Option<Time>,
-    deletion_grace_period_seconds: Option<i64>,
-}
-
-impl From<PodParts> for Pod {
-    fn from(parts: PodParts) -> Self {
-        Self {
-            metadata: ObjectMeta {
-                deletion_timestamp: parts.metadata.deletion_timestamp,
-                deletion_grace_period_seconds: parts.metadata.deletion_grace_period_seconds,
-                ..ObjectMeta::default()
-            },
-            spec: parts.spec,
-            status: parts.status,
-        }
-    }
+fn object<M: DeserializeOwned>(stored: &Stored) -> Option<M> {
+    serde_json::from_slice(&stored.raw()).ok()
 }

@@ -3,8 +3,8 @@
 //! The arithmetic is upstream's (`replica_calculator.go`): what pods use over what they should, times the ready ones; pods without a
 //! metric, or not ready yet, only ever make the change smaller.
 
+use crate::held::{Container, Pod};
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscalerBehavior;
-use k8s_openapi::api::core::v1::{Container, Pod};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use proto::api::quantity::Quantity;
@@ -167,7 +167,7 @@ fn request(pod: &Pod, question: &Question<'_>) -> Result<i64, String> {
         return Ok(found.milli_value());
     }
     let sidecars = spec.init_containers.iter().flatten();
-    let sidecars = sidecars.filter(|container| resources::is_sidecar(container));
+    let sidecars = sidecars.filter(resources::is_sidecar);
     let mut sum = 0i64;
     for container in spec.containers.iter().chain(sidecars) {
         if !wanted.is_empty() && wanted != container.name {

@@ -3,10 +3,10 @@
 use super::behavior::{self, Bounds, History};
 use super::metric::{Computing, Inputs, MetricError};
 use super::observe::{Observed, PodUsage, Target};
+use crate::held::Pod;
 use k8s_openapi::api::autoscaling::v2::{
     HorizontalPodAutoscaler, HorizontalPodAutoscalerCondition, HorizontalPodAutoscalerStatus, MetricStatus,
 };
-use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use proto::api::selector::Selector;

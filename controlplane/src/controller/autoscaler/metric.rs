@@ -6,11 +6,11 @@ use super::calculate::{self, Prepared, Proposal, Question, Sample, Samples, Tole
 use super::elsewhere;
 use super::observe::PodUsage;
 use super::served::AllServed;
+use crate::held::Pod;
 use k8s_openapi::api::autoscaling::v2::{
     ContainerResourceMetricStatus, HorizontalPodAutoscaler, MetricSpec, MetricStatus, MetricTarget, MetricValueStatus,
     ResourceMetricStatus,
 };
-use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use proto::api::quantity::Quantity;

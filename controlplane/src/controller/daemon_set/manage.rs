@@ -6,7 +6,7 @@ use super::rolling;
 use crate::controller::history::REVISION_LABEL;
 use crate::controller::pod;
 use crate::controller::write::{self, EventText, Plan, event};
-use k8s_openapi::api::core::v1::Pod;
+use crate::held::Pod;
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -4,10 +4,12 @@ use super::View;
 use crate::controller::history::REVISION_LABEL;
 use crate::controller::pod;
 use crate::controller::write;
+use crate::held::{Node, Pod};
 use k8s_openapi::api::apps::v1::{DaemonSet, DaemonSetSpec};
 use k8s_openapi::api::core::v1::{
-    Affinity, Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec, Toleration,
+    Affinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod as NewPod, PodSpec, Toleration,
 };
+use kube::ResourceExt;
 use proto::api::{affinity, taint};
 use std::cmp::Ordering;
 
@@ -53,8 +55,9 @@ impl Fitting {
     /// What the node is fit for.
     pub fn of(&self, node: &Node) -> Fit {
         let named = self.spec.node_name.as_deref().filter(|name| !name.is_empty());
-        let is_named = named.is_none_or(|name| node.metadata.name.as_deref() == Some(name));
-        if !is_named || !affinity::pod_allows_node(&self.spec, node) {
+        let name = node.metadata.name.as_deref().unwrap_or_default();
+        let is_named = named.is_none_or(|named| named == name);
+        if !is_named || !affinity::pod_allows(&self.spec, name, node.labels()) {
             return Fit::default();
         }
         let taints = node.spec.as_ref().and_then(|s| s.taints.as_deref()).unwrap_or_default();
@@ -148,7 +151,7 @@ fn pin(spec: &mut PodSpec, node: &str) {
 }
 
 /// The pod for a node.
-pub fn pod(view: &View<'_>, node: &str) -> Pod {
+pub fn pod(view: &View<'_>, node: &str) -> NewPod {
     let mut pod = pod::from_template(&view.spec.template, &write::DAEMON_SETS, view.set);
     let labels = pod.metadata.labels.get_or_insert_default();
     if let Some(generation) = template_generation(view.set) {

@@ -7,8 +7,8 @@
 use super::View;
 use crate::controller::amount::{Round, resolve};
 use crate::controller::write::Write;
+use crate::held::Pod;
 use k8s_openapi::api::apps::v1::RollingUpdateDaemonSet;
-use k8s_openapi::api::core::v1::Pod;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 

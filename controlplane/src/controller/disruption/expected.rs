@@ -2,8 +2,8 @@
 
 use crate::controller::amount::{Round, resolve};
 use crate::controller::informers::Informers;
+use crate::held::Pod;
 use client::Key;
-use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;

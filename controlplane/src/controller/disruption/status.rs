@@ -4,7 +4,7 @@ use super::PATIENCE;
 use super::expected::{Expected, Scaler, expected};
 use crate::controller::pod;
 use crate::controller::write::{self, EventText, Plan, Write, event};
-use k8s_openapi::api::core::v1::Pod;
+use crate::held::Pod;
 use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;

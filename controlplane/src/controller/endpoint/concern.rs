@@ -6,8 +6,9 @@
 
 use super::{addresses, selector, trigger};
 use crate::controller::pod;
+use crate::held::Pod;
 use client::Key;
-use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::jiff::Timestamp;
 use proto::api::selector::Selector;
 use std::net::IpAddr;

@@ -8,9 +8,10 @@ use crate::controller::harness::{Controller, Wiring};
 use crate::controller::informers::Informers;
 use crate::controller::owner::controller_reference;
 use crate::controller::write::{self, EventText, Failure, Plan, Verb, Write};
+use crate::held::Node;
 use crate::metrics::controllers::Controllers as Counters;
 use client::Key;
-use k8s_openapi::api::core::v1::{Node, Service};
+use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::{
     Endpoint, EndpointConditions, EndpointHints, EndpointPort, EndpointSlice, ForNode, ForZone,
 };

@@ -4,7 +4,8 @@
 //! few endpoints nor too many; otherwise all are given anew: each endpoint to its own zone first, then from zones with more than their share
 //! to those with less.
 
-use k8s_openapi::api::core::v1::{Node, Service};
+use crate::held::Node;
+use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointHints, ForZone};
 use kube::ResourceExt;
 use proto::api::quantity::Quantity;

@@ -5,8 +5,9 @@
 //! first time nothing else: what its pods did before is older than its endpoints. Best effort, as there: what a write that failed was
 //! to tell is lost.
 
+use crate::held::Pod;
 use client::Key;
-use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::jiff::Timestamp;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -2,7 +2,8 @@
 
 use super::view::View;
 use crate::controller::pod;
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use crate::held::Pod;
+use k8s_openapi::api::core::v1::ContainerStatus;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use proto::api::condition;

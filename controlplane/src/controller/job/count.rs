@@ -6,9 +6,9 @@ use super::policy::{self, Outcome};
 use super::view::{self, is_tracked};
 use crate::controller::pod::phase;
 use crate::controller::write::{self, Verb, Write};
+use crate::held::Pod;
 use crate::metrics::controllers::{Controllers, JobEnd, JobSync};
 use k8s_openapi::api::batch::v1::{Job, JobStatus};
-use k8s_openapi::api::core::v1::Pod;
 use serde_json::Value;
 
 /// The mode as a label.

@@ -5,7 +5,7 @@
 
 use super::policy::{self, Outcome};
 use super::view::View;
-use k8s_openapi::api::core::v1::Pod;
+use crate::held::Pod;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use std::time::Duration;
 

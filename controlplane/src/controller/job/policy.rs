@@ -1,11 +1,12 @@
 //! What a Job's policies make of a failed pod, and of the indexes that succeeded. Pure.
 
 use super::indexes::Indexes;
+use crate::held::Pod;
 use k8s_openapi::api::batch::v1::{
     PodFailurePolicy, PodFailurePolicyOnExitCodesRequirement, PodFailurePolicyOnPodConditionsPattern,
     PodFailurePolicyRule, SuccessPolicy,
 };
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition};
+use k8s_openapi::api::core::v1::{ContainerStatus, PodCondition};
 use kube::ResourceExt;
 
 /// What comes of a pod's failure.

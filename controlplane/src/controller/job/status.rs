@@ -7,8 +7,8 @@
 use super::end::End;
 use super::view::{View, counted, index_of, is_tracked};
 use crate::controller::pod;
+use crate::held::Pod;
 use k8s_openapi::api::batch::v1::{JobCondition, JobStatus, UncountedTerminatedPods};
-use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use std::collections::BTreeSet;

@@ -26,7 +26,7 @@ fn container(name: &str, extra: &Value) -> Value {
     container
 }
 
-fn pod() -> Pod {
+fn written() -> Value {
     let status = |name: &str| {
         json!({"name": name, "image": "i", "imageID": "sha256:1", "containerID": "containerd://1", "ready": false, "restartCount": 3,
             "allocatedResources": {"cpu": "2"}, "resources": {"requests": {"cpu": "2"}},
@@ -36,7 +36,7 @@ fn pod() -> Pod {
     let spread = json!({"maxSkew": 1, "topologyKey": "z", "whenUnsatisfiable": "DoNotSchedule",
         "labelSelector": {"matchLabels": {"app": "web"}}});
     let away = json!({"topologyKey": "z", "labelSelector": {"matchLabels": {"app": "web"}}});
-    let pod = json!({
+    json!({
         "metadata": {"name": "p", "namespace": "default", "uid": "u", "resourceVersion": "7", "labels": {"app": "web"},
             "annotations": {"a": "b", LAST_APPLIED: "{}"}, "finalizers": ["a/b"],
             "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "r", "controller": true}]},
@@ -59,21 +59,29 @@ fn pod() -> Pod {
             "conditions": [{"type": "Ready", "status": "True"}],
             "containerStatuses": [status("web")], "initContainerStatuses": [status("beside")],
             "ephemeralContainerStatuses": [status("debug")]},
-    });
-    serde_json::from_value(pod).unwrap()
+    })
+}
+
+fn pod() -> Pod {
+    serde_json::from_value(written()).unwrap()
+}
+
+/// Names of the members that say something.
+fn names(object: &Value) -> Vec<String> {
+    let members = object.as_object().into_iter().flatten();
+    members
+        .filter(|(_, value)| !value.is_null())
+        .map(|(name, _)| name.clone())
+        .collect()
 }
 
 #[test]
 fn who_starts_no_containers_keeps_nothing_of_how_that_is_done() {
-    let left = serde_json::to_value(asked(pod())).unwrap();
-    let whole = serde_json::to_value(pod()).unwrap();
+    let kept = asked(pod());
+    let (left, whole) = (serde_json::to_value(&kept).unwrap(), written());
     let lost = |at: &str| -> Vec<String> {
-        let names = |value: &Value| -> Vec<String> {
-            let members = value.pointer(at).and_then(Value::as_object).into_iter().flatten();
-            members.map(|(name, _)| name.clone()).collect()
-        };
-        let had = names(&left);
-        names(&whole).into_iter().filter(|name| !had.contains(name)).collect()
+        let [had, has] = [&whole, &left].map(|pod| names(pod.pointer(at).unwrap()));
+        had.into_iter().filter(|name| !has.contains(name)).collect()
     };
     let of_container = [
         "args",
@@ -92,7 +100,8 @@ fn who_starts_no_containers_keeps_nothing_of_how_that_is_done() {
     for (at, expected) in [
         ("/metadata", &[][..]),
         ("/metadata/annotations", &[LAST_APPLIED]),
-        ("/spec", &["dnsConfig", "hostAliases"]),
+        // Of Secrets and volumes the names are kept, and what they need.
+        ("/spec", &["dnsConfig", "hostAliases", "imagePullSecrets", "volumes"]),
         ("/spec/containers/0", &of_container),
         ("/spec/initContainers/0", &of_container),
         ("/status", &["ephemeralContainerStatuses"]),
@@ -101,10 +110,13 @@ fn who_starts_no_containers_keeps_nothing_of_how_that_is_done() {
     ] {
         assert_eq!(lost(at), expected, "{at}");
     }
-    let volumes = left["spec"]["volumes"].as_array().unwrap();
-    let names: Vec<&Value> = volumes.iter().map(|volume| &volume["name"]).collect();
-    assert_eq!(names, ["data", "scratch"]);
-    assert_eq!(serde_json::to_value(Kept::Whole.of_pods()(pod())).unwrap(), whole);
+    let spec = kept.spec.unwrap();
+    assert!(spec.volumes.need_claims);
+    assert_eq!(
+        (spec.pull_secrets, spec.volumes.secrets),
+        (vec!["s".to_owned()], vec![])
+    );
+    assert_eq!(super::whole(written()).unwrap().shown(), whole);
 }
 
 /// Scheduling, endpoints, quotas and back-offs ask for the most.
@@ -154,8 +166,8 @@ fn whoever_names_a_secret_goes_on_naming_it() {
         let mut whole = json!({"metadata": {"name": "p"}, "spec": {"containers": []}});
         json_patch::merge(&mut whole, &json!({"spec": spec}));
         let whole: Pod = serde_json::from_value(whole).unwrap();
-        assert!(reference::names_secret(&whole, "s"), "{spec}");
-        assert!(reference::names_secret(&asked(whole), "s"), "{spec}");
+        assert!(whole.names_secret("s"), "{spec}");
+        assert!(asked(whole).names_secret("s"), "{spec}");
     }
 }
 
@@ -202,9 +214,10 @@ fn of_a_pod_that_runs_as_it_asks_nothing_is_kept_of_how_it_came_to_that() {
     let condition = |kind: &str| json!({"type": kind, "status": "True", "lastTransitionTime": "2026-01-01T00:00:01Z"});
     let expected = json!({"phase": "Running", "podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}],
         "conditions": [condition("Ready"), condition("PodScheduled")]});
-    assert_eq!(left["status"], expected);
-    let spec: Vec<&String> = left["spec"].as_object().unwrap().keys().collect();
-    assert_eq!(spec, ["containers", "nodeName", "serviceAccountName"]);
+    let mut status = left["status"].clone();
+    status.as_object_mut().unwrap().retain(|_, value| !value.is_null());
+    assert_eq!(status, expected);
+    assert_eq!(names(&left["spec"]), ["containers", "nodeName"]);
     assert_eq!(left["metadata"], json!({"name": "p", "namespace": "default"}));
 }
 
@@ -281,14 +294,17 @@ fn of_a_node_nothing_is_kept_that_only_people_read() {
                 "containerRuntimeVersion": "", "kubeletVersion": "", "kubeProxyVersion": "", "operatingSystem": ""}},
     });
     let kept = |node: &Value| -> Value {
-        serde_json::to_value(Kept::Asked.of_nodes()(serde_json::from_value(node.clone()).unwrap())).unwrap()
+        serde_json::to_value(asked_of_node(serde_json::from_value(node.clone()).unwrap())).unwrap()
     };
     let left = kept(&node);
     assert_eq!(left["spec"], node["spec"]);
     assert_eq!(left["metadata"]["annotations"], json!({"c": "d"}));
-    let status: Vec<&String> = left["status"].as_object().unwrap().keys().collect();
     assert_eq!(
-        status,
+        left["status"]["conditions"],
+        json!([{"type": "Ready", "status": "True"}])
+    );
+    assert_eq!(
+        names(&left["status"]),
         ["addresses", "allocatable", "conditions", "declaredFeatures", "images"]
     );
     let mut bare = node.clone();
@@ -298,8 +314,7 @@ fn of_a_node_nothing_is_kept_that_only_people_read() {
         amounts,
         "where there is nothing else"
     );
-    let whole: Node = serde_json::from_value(node.clone()).unwrap();
-    assert_eq!(Kept::Whole.of_nodes()(whole.clone()), whole);
+    assert_eq!(whole_node(node.clone()).unwrap().shown(), node);
 }
 
 #[test]

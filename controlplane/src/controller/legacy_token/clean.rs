@@ -8,7 +8,6 @@ use crate::controller::well_known::account_token::{
     INVALID_SINCE, LAST_USED, TRACKING_KEY, TRACKING_NAME, TRACKING_NAMESPACE,
 };
 use crate::controller::write::{self, PatchKind, Plan, Verb, Write};
-use crate::resource::pod::reference;
 use client::{Clock, Key};
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, ServiceAccount};
@@ -60,7 +59,7 @@ impl Unused {
             .informers
             .pods
             .list_namespace(&secret.namespace().unwrap_or_default());
-        pods.iter().any(|pod| reference::names_secret(pod, &name))
+        pods.iter().any(|pod| pod.names_secret(&name))
     }
 }
 

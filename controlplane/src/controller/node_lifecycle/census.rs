@@ -4,7 +4,7 @@
 
 use super::disruption::{Rates, zone_of};
 use super::is_ready;
-use k8s_openapi::api::core::v1::Node;
+use crate::held::Node;
 use kube::ResourceExt;
 use std::collections::BTreeMap;
 

@@ -4,7 +4,7 @@
 //! heard of, it is rather we who are cut off.
 
 use super::census::Count;
-use k8s_openapi::api::core::v1::Node;
+use crate::held::Node;
 use kube::ResourceExt;
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -4,7 +4,7 @@
 //! the node, ready for a shorter time (powers of two), more restarts, younger (powers of two), lower UID.
 
 use crate::controller::pod;
-use k8s_openapi::api::core::v1::Pod;
+use crate::held::Pod;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use std::cmp::Reverse;

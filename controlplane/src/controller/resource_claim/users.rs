@@ -1,9 +1,9 @@
 //! Which pods use a claim or a template: an index, so that a change of one wakes its pods without a look at all others.
 
 use super::{claimed, keys_of};
+use crate::held::Pod;
 use client::Key;
 use client::informer::Change;
-use k8s_openapi::api::core::v1::Pod;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard};
 

@@ -6,8 +6,9 @@
 use super::View;
 use super::identity::{self, Ordinal};
 use crate::controller::write::{self, EventText, Resource, Write, event};
+use crate::held::Pod;
 use k8s_openapi::api::apps::v1::StatefulSetSpec;
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimVolumeSource, Pod, PodSpec, Volume};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimVolumeSource, PodSpec, Volume};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
 use std::sync::Arc;

@@ -5,8 +5,9 @@ use super::claim;
 use crate::controller::history::{REVISION_LABEL, Revision};
 use crate::controller::pod;
 use crate::controller::write;
+use crate::held::Pod;
 use k8s_openapi::api::apps::v1::StatefulSetSpec;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::Pod as NewPod;
 use kube::ResourceExt;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -74,7 +75,7 @@ fn revision<'a>(view: &'a View<'_>, ordinal: Ordinal) -> &'a Arc<Revision> {
 }
 
 /// The pod of an ordinal. A revision whose data cannot be read is as good as the set's own template.
-pub fn pod(view: &View<'_>, ordinal: Ordinal) -> Pod {
+pub fn pod(view: &View<'_>, ordinal: Ordinal) -> NewPod {
     let revision = revision(view, ordinal);
     let is_update = Arc::ptr_eq(revision, &view.update);
     let template = revision.template().filter(|_| !is_update);

@@ -3,8 +3,8 @@
 use super::View;
 use crate::controller::history::REVISION_LABEL;
 use crate::controller::pod;
+use crate::held::Pod;
 use k8s_openapi::api::apps::v1::StatefulSetStatus;
-use k8s_openapi::api::core::v1::Pod;
 
 /// Whether the pod runs and is ready.
 pub fn is_ready(pod: &Pod) -> bool {

@@ -13,8 +13,8 @@ use crate::controller::burst::Burst;
 use crate::controller::history::REVISION_LABEL;
 use crate::controller::pod;
 use crate::controller::write::{self, EventText, PatchKind, Plan, Write, event};
+use crate::held::Pod;
 use client::Key;
-use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use serde_json::{Map, Value, json};
 

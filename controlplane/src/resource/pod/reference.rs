@@ -1,7 +1,6 @@
 //! Which other objects a pod, or a volume, refers to: what its node may read on its behalf. Pure.
 
 use crate::resource::field::{at, list, text};
-use k8s_openapi::api::core::v1::{EnvFromSource, EnvVar, LocalObjectReference, Pod, Volume};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
@@ -40,63 +39,6 @@ pub(crate) fn of_pod(pod: &Value) -> BTreeSet<(Referent, String)> {
     }
     found.resource_claims(pod);
     found.0
-}
-
-/// Whether the pod refers to the Secret: as [`of_pod`] has it, of the typed object and for the one name.
-pub(crate) fn names_secret(pod: &Pod, secret: &str) -> bool {
-    let Some(spec) = &pod.spec else { return false };
-    let refers = |found: Option<&String>| found.is_some_and(|name| name == secret);
-    let of_list = |found: &[LocalObjectReference]| found.iter().any(|found| found.name == secret);
-    let (init, ephemeral) = (spec.init_containers.iter(), spec.ephemeral_containers.iter());
-    let from = |sources: &[EnvFromSource]| {
-        let mut secrets = sources.iter().filter_map(|source| source.secret_ref.as_ref());
-        secrets.any(|found| found.name == secret)
-    };
-    let variables = |variables: &[EnvVar]| {
-        let sources = variables.iter().filter_map(|variable| variable.value_from.as_ref());
-        let mut secrets = sources.filter_map(|source| source.secret_key_ref.as_ref());
-        secrets.any(|found| found.name == secret)
-    };
-    let is_in = |env: Option<&Vec<EnvVar>>, sources: Option<&Vec<EnvFromSource>>| {
-        env.is_some_and(|env| variables(env)) || sources.is_some_and(|sources| from(sources))
-    };
-    spec.image_pull_secrets.as_deref().is_some_and(of_list)
-        || init
-            .flatten()
-            .chain(&spec.containers)
-            .any(|container| is_in(container.env.as_ref(), container.env_from.as_ref()))
-        || ephemeral
-            .flatten()
-            .any(|container| is_in(container.env.as_ref(), container.env_from.as_ref()))
-        || spec
-            .volumes
-            .iter()
-            .flatten()
-            .any(|volume| volume_names(volume, &refers))
-}
-
-/// Whether the volume refers to any Secret.
-pub(crate) fn has_secret(volume: &Volume) -> bool {
-    volume_names(volume, &|found| found.is_some())
-}
-
-fn volume_names(volume: &Volume, refers: &dyn Fn(Option<&String>) -> bool) -> bool {
-    let of = |reference: Option<&LocalObjectReference>| refers(reference.map(|found| &found.name));
-    let sources = volume
-        .projected
-        .iter()
-        .flat_map(|projected| projected.sources.iter().flatten());
-    let mut projected = sources.filter_map(|source| source.secret.as_ref());
-    refers(volume.secret.as_ref().and_then(|source| source.secret_name.as_ref()))
-        || refers(volume.azure_file.as_ref().map(|source| &source.secret_name))
-        || projected.any(|source| refers(Some(&source.name)))
-        || of(volume.csi.as_ref().and_then(|s| s.node_publish_secret_ref.as_ref()))
-        || of(volume.cephfs.as_ref().and_then(|s| s.secret_ref.as_ref()))
-        || of(volume.flex_volume.as_ref().and_then(|s| s.secret_ref.as_ref()))
-        || of(volume.rbd.as_ref().and_then(|s| s.secret_ref.as_ref()))
-        || of(volume.scale_io.as_ref().map(|s| &s.secret_ref))
-        || of(volume.iscsi.as_ref().and_then(|s| s.secret_ref.as_ref()))
-        || of(volume.storageos.as_ref().and_then(|s| s.secret_ref.as_ref()))
 }
 
 #[derive(Default)]
@@ -197,6 +139,7 @@ pub(crate) fn secrets_of_volume(volume: &Value) -> BTreeSet<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::held::Pod;
     use serde_json::json;
 
     #[test]
@@ -256,10 +199,10 @@ mod tests {
             .collect();
         assert_eq!(secrets.len(), 17);
         for (_, name) in secrets {
-            assert!(names_secret(&typed, &name), "{name}");
+            assert!(typed.names_secret(&name), "{name}");
         }
         for other in ["no", "x", "p", ""] {
-            assert!(!names_secret(&typed, other), "{other}");
+            assert!(!typed.names_secret(other), "{other}");
         }
     }
 

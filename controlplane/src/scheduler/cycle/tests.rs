@@ -1,7 +1,7 @@
 use super::*;
+use crate::held::{Node, Pod};
 use crate::scheduler::plugin::steps::Step;
 use crate::scheduler::testing::{cluster, node, schedule};
-use k8s_openapi::api::core::v1::{Node, Pod};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;

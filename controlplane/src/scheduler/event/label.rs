@@ -1,8 +1,8 @@
 //! What events are called where pods that enter a queue are counted: upstream's labels. Pure.
 
 use super::Event;
+use crate::held::{Node, Pod};
 use crate::scheduler::pod::{Amounts, PodInfo};
-use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt;
 
 /// An attempt failed.

@@ -2,12 +2,12 @@
 
 use super::message::{self, Filtered};
 use super::{Extender, Source, Tls};
+use crate::held::Node;
 use crate::scheduler::plugin::default_preemption::Preemption;
 use crate::scheduler::pod::PodInfo;
 use client::connect;
 use http::header::CONTENT_TYPE;
 use http_body_util::{BodyExt, Limited};
-use k8s_openapi::api::core::v1::Node;
 use kube::client::Body;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
@@ -125,7 +125,7 @@ impl Caller {
     fn question(&self, pod: &PodInfo, names: &[String], node: &dyn Fn(&str) -> Option<Arc<Node>>) -> Value {
         let whole = || {
             let nodes = names.iter().filter_map(|name| node(name));
-            nodes.filter_map(|node| serde_json::to_value(&*node).ok()).collect()
+            nodes.map(|node| node.shown()).collect()
         };
         message::question(pod, names, (!self.extender.knows_nodes).then(whole))
     }

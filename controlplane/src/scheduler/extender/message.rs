@@ -26,8 +26,8 @@ pub struct Filtered {
 /// The question for nodes or scores: names, or whole nodes.
 pub fn question(pod: &PodInfo, names: &[String], nodes: Option<Vec<Value>>) -> Value {
     match nodes {
-        None => json!({"Pod": *pod.pod, "Nodes": null, "NodeNames": names}),
-        Some(items) => json!({"Pod": *pod.pod, "Nodes": {"metadata": {}, "items": items}, "NodeNames": null}),
+        None => json!({"Pod": pod.pod.shown(), "Nodes": null, "NodeNames": names}),
+        Some(items) => json!({"Pod": pod.pod.shown(), "Nodes": {"metadata": {}, "items": items}, "NodeNames": null}),
     }
 }
 
@@ -36,7 +36,7 @@ pub fn question(pod: &PodInfo, names: &[String], nodes: Option<Vec<Value>>) -> V
 pub fn victims(pod: &PodInfo, candidates: &[Preemption], knows: bool, most: usize) -> (Value, usize) {
     let shown = |victim: &Arc<PodInfo>| match knows {
         true => json!({"UID": victim.uid}),
-        false => json!(*victim.pod),
+        false => victim.pod.shown(),
     };
     let (mut each, mut bytes) = (Map::new(), 0);
     for candidate in candidates {
@@ -55,7 +55,7 @@ pub fn victims(pod: &PodInfo, candidates: &[Preemption], knows: bool, most: usiz
     } else {
         (each, Value::Null)
     };
-    let question = json!({"Pod": *pod.pod, "NodeNameToVictims": whole, "NodeNameToMetaVictims": meta});
+    let question = json!({"Pod": pod.pod.shown(), "NodeNameToVictims": whole, "NodeNameToMetaVictims": meta});
     (question, asked)
 }
 

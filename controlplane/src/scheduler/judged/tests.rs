@@ -27,7 +27,7 @@ struct Machine {
 }
 
 impl Machine {
-    fn node(&self, number: usize) -> k8s_openapi::api::core::v1::Node {
+    fn node(&self, number: usize) -> crate::held::Node {
         let taints = [
             json!([]),
             json!([{"key": "hard", "effect": "NoSchedule"}]),

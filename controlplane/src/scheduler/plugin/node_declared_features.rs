@@ -4,9 +4,9 @@
 //! known here: the others are about changes of running pods.
 
 use super::{Plugin, Rejection};
+use crate::held::{Container, PodSpec};
 use crate::scheduler::cluster::NodeInfo;
 use crate::scheduler::pod::PodInfo;
-use k8s_openapi::api::core::v1::{Container, PodSpec};
 
 /// Names of the features; their places are bits.
 const KNOWN: [&str; 2] = [

@@ -1,7 +1,7 @@
 use super::*;
+use crate::held::Pod;
 use crate::scheduler::cluster::Cluster;
 use crate::scheduler::profile::{Args, FitArgs, Resource, Strategy};
-use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 use super::*;
+use crate::held::Pod;
 use crate::scheduler::plugin::Plugin;
-use k8s_openapi::api::core::v1::Pod;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 

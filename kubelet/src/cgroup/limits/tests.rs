@@ -262,7 +262,7 @@ proptest::proptest! {
         proptest::prop_assert_eq!(burstable.memory_low, Some(low));
         proptest::prop_assert_eq!(all.memory_min, Some(min + low));
         let milli: i64 = pods.iter().filter_map(|pod| pod.spec.as_ref())
-            .filter(|spec| qos_class(spec) == QosClass::Burstable).map(cpu_request_milli).sum();
+            .filter(|spec| qos_class(*spec) == QosClass::Burstable).map(cpu_request_milli).sum();
         proptest::prop_assert_eq!(burstable.cpu_shares, Some(cpu_shares(milli)));
     }
 }

@@ -71,12 +71,11 @@ fn burstable_score(spec: &PodSpec, container: &Container, memory_capacity: i64) 
         .and_then(|r| r.requests.as_ref())
         .and_then(|r| r.get("memory"));
     if let Some(of_pod) = of_pod {
-        let containers =
-            spec.containers.len() + spec.init_containers.iter().flatten().filter(|c| is_sidecar(c)).count();
+        let containers = spec.containers.len() + spec.init_containers.iter().flatten().filter(is_sidecar).count();
         let sum: i128 = spec
             .containers
             .iter()
-            .chain(spec.init_containers.iter().flatten().filter(|c| is_sidecar(c)))
+            .chain(spec.init_containers.iter().flatten().filter(is_sidecar))
             .map(|c| i128::from(request(c, "memory").map_or(0, value)))
             .sum();
         let spare = (i128::from(value(of_pod)) - sum).max(0);

@@ -97,26 +97,29 @@ impl<K: Object> Sink for Plain<K> {
     }
 }
 
+/// What makes an object of a tree.
+pub type Read<K> = fn(Value) -> Result<K, serde_json::Error>;
+
 /// Makes a tree the object that is kept of it.
-type Read = Box<dyn Fn(Value) -> Result<Held, serde_json::Error> + Send + Sync>;
+type Keep = Box<dyn Fn(Value) -> Result<Held, serde_json::Error> + Send + Sync>;
 
 /// Objects read by way of a tree, one after the other: see [`crate::tree`].
 pub(super) struct Trees {
     shared: Arc<Shared>,
-    read: Read,
+    keep: Keep,
 }
 
 impl Trees {
-    /// Of an object is kept what `trim` leaves.
-    pub(super) fn new<K: Object>(shared: Arc<Shared>, trim: fn(K) -> K) -> Self {
-        let read = move |tree| {
-            let mut object = trim(serde_json::from_value(tree)?);
+    /// Of what `read` makes of a tree is kept what `trim` leaves.
+    pub(super) fn new<K: Object>(shared: Arc<Shared>, read: Read<K>, trim: fn(K) -> K) -> Self {
+        let keep = move |tree| {
+            let mut object = trim(read(tree)?);
             object.meta_mut().managed_fields = None;
             Ok(Arc::new(object) as Held)
         };
         Self {
             shared,
-            read: Box::new(read),
+            keep: Box::new(keep),
         }
     }
 }
@@ -129,7 +132,7 @@ impl Sink for Trees {
     fn replace(&self, list: &str) -> Result<String, serde_json::Error> {
         let mut objects = Vec::new();
         let revision = read_list(list, &mut |tree| {
-            objects.push((self.read)(tree)?);
+            objects.push((self.keep)(tree)?);
             Ok(())
         })?;
         self.shared.store.replace(objects);
@@ -138,8 +141,8 @@ impl Sink for Trees {
 
     fn event(&self, text: &str) -> Result<Event, serde_json::Error> {
         Ok(match read_event(text)? {
-            WatchEvent::Added(tree) | WatchEvent::Modified(tree) => self.shared.put((self.read)(tree)?),
-            WatchEvent::Deleted(tree) => self.shared.remove((self.read)(tree)?.metadata()),
+            WatchEvent::Added(tree) | WatchEvent::Modified(tree) => self.shared.put((self.keep)(tree)?),
+            WatchEvent::Deleted(tree) => self.shared.remove((self.keep)(tree)?.metadata()),
             WatchEvent::Bookmark(bookmark) => Event::Seen(Some(bookmark.metadata.resource_version)),
             WatchEvent::Error(status) => Event::Error(status),
         })
@@ -302,7 +305,7 @@ mod tests {
             });
             let to = Arc::clone(&shared);
             let sink: Box<dyn Sink> = match by_trees {
-                true => Box::new(Trees::new(to, trim)),
+                true => Box::new(Trees::new(to, serde_json::from_value, trim)),
                 false => Box::new(Plain { shared: to, trim }),
             };
             assert_eq!(sink.replace(&list.to_string()).unwrap(), "7");

@@ -37,12 +37,12 @@ pub(super) fn known<K: Object>(object: Held) -> Arc<K> {
 /// Names an object's place; empty for none.
 type PlaceOf = Box<dyn for<'a> Fn(&'a dyn Kept) -> &'a str + Send + Sync>;
 
-/// Keys by what their objects have in common.
+/// Keys by what their objects have in common: the same that the objects have, not copies of them.
 #[derive(Default)]
-struct Index(BTreeMap<String, BTreeSet<Key>>);
+struct Index(BTreeMap<String, BTreeSet<Arc<Key>>>);
 
 impl Index {
-    fn insert(&mut self, value: &str, key: Key) {
+    fn insert(&mut self, value: &str, key: Arc<Key>) {
         match self.0.get_mut(value) {
             Some(keys) => drop(keys.insert(key)),
             None => drop(self.0.insert(value.to_owned(), BTreeSet::from([key]))),
@@ -60,7 +60,7 @@ impl Index {
 }
 
 struct Tables {
-    objects: BTreeMap<Key, Held>,
+    objects: BTreeMap<Arc<Key>, Held>,
     /// By controlling owner's UID; objects without one are under [`NOBODY`].
     controlled: Index,
     /// By the place `place_of` names; objects without one are in none.
@@ -92,17 +92,21 @@ impl Tables {
         self.placed.remove((self.place_of)(object), key);
     }
 
-    fn index(&mut self, key: &Key, object: &dyn Kept) {
-        self.controlled.insert(controller_uid(object), key.clone());
+    fn index(&mut self, key: &Arc<Key>, object: &dyn Kept) {
+        self.controlled.insert(controller_uid(object), Arc::clone(key));
         let place = (self.place_of)(object);
         if !place.is_empty() {
-            self.placed.insert(place, key.clone());
+            self.placed.insert(place, Arc::clone(key));
         }
     }
 
     fn put(&mut self, object: Held) {
         let key = Key::named(object.metadata());
-        let old = self.objects.insert(key.clone(), object.clone());
+        let key = match self.objects.get_key_value(&key) {
+            Some((known, _)) => Arc::clone(known),
+            None => Arc::new(key),
+        };
+        let old = self.objects.insert(Arc::clone(&key), object.clone());
         if let Some(old) = &old {
             let (before, now) = (old.metadata(), object.metadata());
             if before.resource_version == now.resource_version && before.uid == now.uid {
@@ -136,7 +140,7 @@ impl Tables {
         let Some(keys) = self.controlled.0.get(uid) else {
             return Vec::new();
         };
-        let range = keys.range((Bound::Included(Key::new(namespace, "")), Bound::Unbounded));
+        let range = keys.range::<Key, _>((Bound::Included(Key::new(namespace, "")), Bound::Unbounded));
         let keys = range.take_while(|k| k.namespace == namespace);
         keys.filter_map(|k| self.objects.get(k).cloned()).collect()
     }
@@ -191,7 +195,8 @@ impl Store {
     pub(super) fn replace(&self, objects: Vec<Held>) {
         let mut tables = self.write();
         let kept: BTreeSet<Key> = objects.iter().map(|object| Key::named(object.metadata())).collect();
-        let gone: Vec<Key> = tables.objects.keys().filter(|k| !kept.contains(k)).cloned().collect();
+        let is_gone = |key: &&Arc<Key>| !kept.contains(&***key);
+        let gone: Vec<Arc<Key>> = tables.objects.keys().filter(is_gone).cloned().collect();
         for key in gone {
             tables.remove(&key);
         }
@@ -215,7 +220,9 @@ impl Store {
     pub(super) fn list_namespace(&self, namespace: &str) -> Vec<Held> {
         let from = Key::new(namespace, "");
         let tables = self.read();
-        let range = tables.objects.range((Bound::Included(from), Bound::Unbounded));
+        let range = tables
+            .objects
+            .range::<Key, _>((Bound::Included(from), Bound::Unbounded));
         range
             .take_while(|(k, _)| k.namespace == namespace)
             .map(|(_, o)| o.clone())
@@ -241,7 +248,7 @@ impl Store {
         let mut tables = self.write();
         let feed = Arc::new(Feed::default());
         for (key, object) in &tables.objects {
-            feed.push(key.clone(), None, Some(object.clone()));
+            feed.push(Key::clone(key), None, Some(object.clone()));
         }
         tables.feeds.push(Arc::downgrade(&feed));
         feed

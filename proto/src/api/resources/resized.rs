@@ -1,12 +1,14 @@
 //! What a pod holds of its node while it is resized: the most of what it wants, what it was given, and what it runs with
 //! (KEP-1287, scheduler). Pure.
 
-use super::{ResourceList, add, allowed_at_pod_level, parse_list, pod_requests_by, raise};
-use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodSpec, PodStatus};
+use super::{
+    ContainerForm, ResourceList, SpecForm, StatusForm, add, allowed_at_pod_level, parse_list, pod_requests_by, raise,
+};
+use k8s_openapi::api::core::v1::ContainerStatus;
 
 /// Whether the pod's node has refused its resize for good, so that the spec asks for what nobody will give.
-pub fn is_resize_infeasible(status: &PodStatus) -> bool {
-    let mut conditions = status.conditions.iter().flatten();
+pub fn is_resize_infeasible<T: StatusForm>(status: &T) -> bool {
+    let mut conditions = status.conditions().iter();
     conditions.any(|condition| {
         condition.type_ == "PodResizePending"
             && condition.status == "True"
@@ -14,20 +16,22 @@ pub fn is_resize_infeasible(status: &PodStatus) -> bool {
     })
 }
 
-/// What is to be reserved for a pod on its node, overhead included. `wanted` gives what a container's spec asks for.
-pub fn reserved_requests(pod: &Pod, wanted: impl Fn(&Container) -> ResourceList) -> ResourceList {
-    let empty = PodSpec::default();
-    let spec = pod.spec.as_ref().unwrap_or(&empty);
-    let Some(status) = &pod.status else {
+/// What is to be reserved for a pod of this spec and status on its node, overhead included. `wanted` gives what a container's spec asks
+/// for.
+pub fn reserved_requests<S: SpecForm, T: StatusForm>(
+    spec: &S,
+    status: Option<&T>,
+    wanted: impl Fn(&S::Container) -> ResourceList,
+) -> ResourceList {
+    let Some(status) = status else {
         return pod_requests_by(spec, wanted);
     };
     let infeasible = is_resize_infeasible(status);
-    let statuses = [&status.container_statuses, &status.init_container_statuses];
     let told = |name: &str| {
-        let mut all = statuses.into_iter().flatten().flatten();
+        let mut all = status.containers().into_iter().flatten();
         all.find(|told| told.name == name)
     };
-    let of = |container: &Container| match told(&container.name) {
+    let of = |container: &S::Container| match told(container.name()) {
         None => wanted(container),
         Some(told) => {
             let held = held_by(told);
@@ -53,15 +57,15 @@ fn held_by(status: &ContainerStatus) -> ResourceList {
 }
 
 /// The same for what the pod as a whole requests, if it does.
-fn raise_by_pod(total: &mut ResourceList, spec: &PodSpec, status: &PodStatus, infeasible: bool) {
-    if spec.resources.is_none() {
+fn raise_by_pod<S: SpecForm, T: StatusForm>(total: &mut ResourceList, spec: &S, status: &T, infeasible: bool) {
+    if spec.resources().is_none() {
         return;
     }
-    let mut held = parse_list(status.allocated_resources.as_ref());
-    let running = status.resources.as_ref().and_then(|r| r.requests.as_ref());
+    let mut held = parse_list(status.allocated_resources());
+    let running = status.resources().and_then(|r| r.requests.as_ref());
     raise(&mut held, &parse_list(running));
     held.retain(|name, _| allowed_at_pod_level(name));
-    let overhead = parse_list(spec.overhead.as_ref());
+    let overhead = parse_list(spec.overhead());
     for name in held.keys().cloned().collect::<Vec<_>>() {
         let mut one = held.clone();
         one.retain(|other, _| *other == name);
@@ -78,12 +82,13 @@ fn raise_by_pod(total: &mut ResourceList, spec: &PodSpec, status: &PodStatus, in
 #[cfg(test)]
 mod tests {
     use super::*;
+    use k8s_openapi::api::core::v1::{Container, Pod};
     use serde_json::{Value, json};
 
     fn cpu(value: Value) -> String {
         let pod: Pod = serde_json::from_value(value).expect("a pod");
         let of = |c: &Container| parse_list(c.resources.as_ref().and_then(|r| r.requests.as_ref()));
-        reserved_requests(&pod, of)["cpu"].to_string()
+        reserved_requests(&pod.spec.expect("one"), pod.status.as_ref(), of)["cpu"].to_string()
     }
 
     fn pod(spec: &str, allocated: &str, running: &str, reason: &str) -> Value {

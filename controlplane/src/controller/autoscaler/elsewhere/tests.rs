@@ -2,8 +2,8 @@
 
 use super::super::calculate::Sample;
 use super::*;
+use crate::held::Pod;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
-use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

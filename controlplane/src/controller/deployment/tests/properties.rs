@@ -6,7 +6,7 @@ use super::*;
 use crate::controller::replica_set;
 use crate::controller::tests::world::{World, candidates};
 use crate::controller::write::{DEPLOYMENTS, PODS, REPLICA_SETS};
-use k8s_openapi::api::core::v1::Pod;
+use crate::held::Pod;
 
 const IMAGES: [&str; 4] = ["a", "b", "c", "d"];
 

@@ -1,8 +1,8 @@
 use super::*;
+use crate::held::Node;
 use crate::scheduler::cycle::Search;
 use crate::scheduler::plugin::steps::Told;
 use crate::scheduler::testing::{cluster, labelled, node, pod, schedule, verdicts, zoned};
-use k8s_openapi::api::core::v1::Node;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
