@@ -22,6 +22,14 @@ fn scheduled(pod: &Value) -> Value {
         .unwrap_or_default()
 }
 
+/// Once nothing keeps pods from the first `count` nodes.
+async fn schedulable(world: &World, count: usize) {
+    for i in 0..count {
+        let path = format!("/api/v1/nodes/n{i}");
+        world.until(&path, |n| n["spec"]["taints"].is_null()).await;
+    }
+}
+
 fn apart(app: &str) -> Value {
     json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
         [{"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": app}}}]}})
@@ -58,6 +66,8 @@ async fn a_pod_with_a_demand_that_cannot_be_evaluated_stays_pending_and_says_so(
 #[tokio::test(start_paused = true)]
 async fn pods_that_repel_each_other_take_a_node_each_and_the_next_waits_for_one() {
     let world = World::start(2).await;
+    // Whoever comes while one node alone does may have to wait for the other, and another be faster.
+    schedulable(&world, 2).await;
     for i in 0..3 {
         let mut replica = pod(&format!("p{i}"), json!({"affinity": apart("web")}));
         replica["metadata"]["labels"]["app"] = json!("web");
@@ -79,11 +89,7 @@ async fn pods_that_repel_each_other_take_a_node_each_and_the_next_waits_for_one(
 #[tokio::test(start_paused = true)]
 async fn a_deployment_that_spreads_lies_evenly() {
     let world = World::start(3).await;
-    for i in 0..3 {
-        world
-            .until(&format!("/api/v1/nodes/n{i}"), |n| n["spec"]["taints"].is_null())
-            .await;
-    }
+    schedulable(&world, 3).await;
     let mut spread = deployment("web", 9, "nginx");
     spread["spec"]["template"]["spec"]["topologySpreadConstraints"] = json!([{"maxSkew": 1,
         "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule",
