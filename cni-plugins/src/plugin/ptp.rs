@@ -121,6 +121,9 @@ fn settle(
 ) -> Result<(), Error> {
     // A rogue router advertisement must not reconfigure the host; without IPv6 there is no such switch.
     let _ = sysctl::set(&format!("ipv6/conf/{}/accept_ra", host.name), "0");
+    // The host asks for the container's hardware address from this end's own link-local address, and not before that is known to
+    // be nobody else's: for the first one to two seconds nothing forwarded would arrive. There is one neighbour here, and it is ours.
+    let _ = sysctl::set(&format!("ipv6/conf/{}/accept_dad", host.name), "0");
     let up = set_flags(Target::Index(host.index), IFF_UP, IFF_UP);
     outside
         .request(up)

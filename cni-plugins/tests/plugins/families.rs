@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener};
 
 use serde_json::{Value, json};
 
-use crate::fixture::{Container, Host, Namespace, connect_to, merge, run};
+use crate::fixture::{Container, Host, Namespace, connect_to, merge, reaches, run};
 
 /// What one family needs: the pool, the default route, the host as others see it, and another machine.
 #[derive(Clone, Copy, Debug)]
@@ -251,7 +251,7 @@ fn reaches_gateway(host: &Host, container: &Container, family: &Family, port: u1
     let listener = host
         .namespace
         .inside(|| TcpListener::bind(socket(family.gateway, port)).unwrap());
-    connect_to(&container.namespace, &listener, socket(family.gateway, port)).is_ok()
+    reaches(&container.namespace, &listener, socket(family.gateway, port))
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! firewall behind bridge, on a host that forwards nothing by itself.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 
 use serde_json::{Value, json};
 
-use crate::fixture::{Container, Host, address, bridge_config, connect, merge, run};
+use crate::fixture::{Container, Host, address, bridge_config, merge, reaches, run};
 
 /// Two containers on two bridges of a host whose policy is to drop what it should forward.
 struct World {
@@ -57,7 +57,8 @@ impl World {
 
     fn one_reaches_two(&self) -> bool {
         let target = SocketAddr::new(address(&self.results[1]), 80);
-        connect(&self.one.namespace, &self.two.namespace, target).is_ok()
+        let listener = self.two.namespace.inside(|| TcpListener::bind(target).unwrap());
+        reaches(&self.one.namespace, &listener, target)
     }
 
     fn own_rules(&self, which: usize) -> usize {

@@ -131,9 +131,24 @@ pub(crate) fn connect(from: &Namespace, to: &Namespace, target: SocketAddr) -> s
     connect_to(from, &listener, target)
 }
 
-/// A TCP connection to a listener that waits already, by an address that may be translated on the way.
+/// A TCP connection to a listener that waits already, by an address that may be translated on the way. On a loaded machine the
+/// kernel takes seconds to tell a new link from one without a carrier, and each lost first packet is tried again after a second or two.
 pub(crate) fn connect_to(from: &Namespace, listener: &TcpListener, target: SocketAddr) -> std::io::Result<IpAddr> {
-    let client = from.inside(|| TcpStream::connect_timeout(&target, Duration::from_secs(3)))?;
+    connect_within(Duration::from_secs(20), from, listener, target)
+}
+
+/// Whether a connection comes about, where none may: what is dropped answers nothing, and is waited for a shorter while.
+pub(crate) fn reaches(from: &Namespace, listener: &TcpListener, target: SocketAddr) -> bool {
+    connect_within(Duration::from_secs(3), from, listener, target).is_ok()
+}
+
+fn connect_within(
+    patience: Duration,
+    from: &Namespace,
+    listener: &TcpListener,
+    target: SocketAddr,
+) -> std::io::Result<IpAddr> {
+    let client = from.inside(|| TcpStream::connect_timeout(&target, patience))?;
     let own = client.local_addr()?;
     loop {
         let (_, peer) = listener.accept()?;
