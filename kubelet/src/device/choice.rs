@@ -272,9 +272,9 @@ impl Table {
         self.within.last().copied().unwrap_or_default()
     }
 
-    /// The devices that are on one of these nodes at least: all but those that are only on the others.
-    fn meeting(&self, numas: NumaMask) -> Group {
-        let others = self.within[self.within.len() - 1 - self.at(numas)];
+    /// The devices that are on one of the nodes at least that are at this place: all but those that are only on the others.
+    fn meeting(&self, at: usize) -> Group {
+        let others = self.within[self.within.len() - 1 - at];
         let all = self.all();
         Group {
             all: all.all - others.all,
@@ -291,13 +291,13 @@ fn hints(pool: Pool<'_>, reuse: &BTreeSet<String>, count: usize, numas: NumaMask
     let again = table.all().again;
     let mut fewest = numas.len();
     let mut possible = Vec::new();
-    for mask in NumaMask::subsets(numas.ids()) {
-        let own = table.meeting(mask);
+    for subset in NumaMask::subsets(numas.ids()) {
+        let own = table.meeting(subset.at);
         if own.all >= count {
-            fewest = fewest.min(mask.len());
+            fewest = fewest.min(subset.numas.len());
         }
         if own.again == again && own.again + own.free >= count {
-            possible.push(mask);
+            possible.push(subset.numas);
         }
     }
     let hints = possible.into_iter().map(|mask| Hint {

@@ -12,7 +12,7 @@ mod tests;
 use super::asking::Asking;
 use super::assign::{Manner, Shortage, take};
 use super::cpu_set::CpuSet;
-use super::hint::{Hint, NumaMask, Wishes};
+use super::hint::{Hint, NumaMask, Wishes, over_subsets};
 use super::topology::Topology;
 use crate::pod_object::Kind;
 pub use check::PolicyError;
@@ -276,26 +276,20 @@ impl Draft<'_> {
     /// empty machine would need.
     fn hints_of(&self, available: &CpuSet, reusable: &CpuSet, wanted: usize) -> Vec<Hint> {
         let topology = &self.policy.topology;
-        let counts: Vec<(u32, usize, usize, usize)> = topology
-            .numas
-            .iter()
-            .map(|node| {
-                let free = available.shared(&node.cpus);
-                (node.id, node.cpus.len(), free, reusable.shared(&node.cpus))
-            })
-            .collect();
+        let counts = topology.numas.iter().map(|node| {
+            let free = available.shared(&node.cpus);
+            (node.cpus.len(), free, reusable.shared(&node.cpus))
+        });
+        let counts = over_subsets(counts, |(all, free, again), (a, b, c)| (all + a, free + b, again + c));
         let mut fewest = topology.numas.len();
         let mut hints = Vec::new();
-        for numas in NumaMask::subsets(topology.numa_ids()) {
-            let own = counts.iter().filter(|(id, ..)| numas.has(*id));
-            let (all, free, again) = own.fold((0, 0, 0), |(all, free, again), (_, a, b, c)| {
-                (all + a, free + b, again + c)
-            });
+        for subset in NumaMask::subsets(topology.numa_ids()) {
+            let (all, free, again) = counts[subset.at];
             if all >= wanted {
-                fewest = fewest.min(numas.len());
+                fewest = fewest.min(subset.numas.len());
             }
             if again == reusable.len() && again + free >= wanted {
-                hints.push(numas);
+                hints.push(subset.numas);
             }
         }
         let hints = hints.into_iter();

@@ -37,7 +37,12 @@ impl NumaMask {
 
     /// Their ids, lowest first.
     pub fn ids(self) -> impl Iterator<Item = u32> {
-        (0..u64::BITS).filter(move |id| self.has(*id))
+        let mut left = self.0;
+        std::iter::from_fn(move || {
+            let lowest = left.trailing_zeros();
+            left &= left.checked_sub(1)?;
+            Some(lowest)
+        })
     }
 
     /// Whether some node is in both.
@@ -45,23 +50,48 @@ impl NumaMask {
         self.0 & other.0 != 0
     }
 
+    /// The nodes that are in both.
+    pub fn common(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
     /// Every set of some of these nodes, which come in ascending order; small ones first. As many as two to the power of the nodes, so these must be few.
-    pub fn subsets(ids: impl IntoIterator<Item = u32>) -> Vec<Self> {
-        let ids: Vec<Self> = ids.into_iter().take(NODES_MAX).map(|id| Self::of([id])).collect();
-        let mut all = Vec::with_capacity((1 << ids.len()) - 1);
-        for size in 1..=ids.len() {
-            let mut bits = (1_u32 << size) - 1;
-            while bits >> ids.len() == 0 {
-                let chosen = ids.iter().enumerate().filter(|(index, _)| bits & (1 << index) != 0);
-                all.push(chosen.fold(Self(0), |all, (_, id)| Self(all.0 | id.0)));
+    pub fn subsets(ids: impl IntoIterator<Item = u32>) -> Vec<Subset> {
+        let masks = over_subsets(ids.into_iter().map(|id| Self::of([id])), |all, one| Self(all.0 | one.0));
+        let mut all = Vec::with_capacity(masks.len() - 1);
+        for size in 1..=masks.len().ilog2() {
+            let mut at = (1_usize << size) - 1;
+            while let Some(numas) = masks.get(at).copied() {
+                all.push(Subset { numas, at });
                 // The next larger number with as many bits.
-                let lowest = bits & bits.wrapping_neg();
-                let next = bits + lowest;
-                bits = next | (((bits ^ next) / lowest) >> 2);
+                let lowest = at & at.wrapping_neg();
+                let next = at + lowest;
+                at = next | (((at ^ next) / lowest) >> 2);
             }
         }
         all
     }
+}
+
+/// One of the sets that [`NumaMask::subsets`] makes of some nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Subset {
+    /// Which nodes are in it.
+    pub numas: NumaMask,
+    /// Where it is in what [`over_subsets`] makes of the same nodes.
+    pub at: usize,
+}
+
+/// What each set of some nodes has together, of what each node has: bit N of a set's place is the Nth node, of [`NODES_MAX`] at most. Each
+/// is added once to all sets without it, so that a set costs one addition, however many nodes are in it.
+pub fn over_subsets<T: Copy + Default>(each: impl IntoIterator<Item = T>, add: impl Fn(T, T) -> T) -> Vec<T> {
+    let mut all = vec![T::default()];
+    for one in each.into_iter().take(NODES_MAX) {
+        for at in 0..all.len() {
+            all.push(add(all[at], one));
+        }
+    }
+    all
 }
 
 /// More NUMA nodes are aligned to nowhere: the ways to choose some of them double with each.
@@ -164,80 +194,72 @@ fn hints_of(wishes: Wishes) -> Vec<Hint> {
     }
 }
 
-/// The ways to take one hint of each that differ in what they have in common, or in whether all were preferred and equal, or in
-/// whether anybody minded yet: few, however many ways there are.
-struct Ways {
+/// The nodes there are, by places: sets of them are numbers below two to the power of the nodes.
+struct Places {
     /// The nodes that bits stand for here, lowest first.
     ids: Vec<u32>,
-    there: Vec<bool>,
+    /// The set of all of them.
+    all: usize,
 }
 
-impl Ways {
+impl Places {
     fn of(nodes: &Nodes) -> Self {
         let ids: Vec<u32> = nodes.all.ids().take(NODES_MAX).collect();
-        let mut there = vec![false; 4 << ids.len()];
         let all = (1 << ids.len()) - 1;
-        there[Self::at(all, true, false)] = true;
-        Self { ids, there }
-    }
-
-    fn at(common: usize, preferred: bool, minded: bool) -> usize {
-        (common << 2) | (usize::from(preferred) << 1) | usize::from(minded)
+        Self { ids, all }
     }
 
     fn bits(&self, numas: NumaMask) -> usize {
+        // Most machines' nodes have the numbers of their places.
+        if self.ids.last().is_none_or(|last| *last as usize + 1 == self.ids.len()) {
+            return usize::try_from(numas.0 & self.all as u64).unwrap_or(self.all);
+        }
         let own = self.ids.iter().enumerate().filter(|(_, id)| numas.has(**id));
         own.fold(0, |bits, (index, _)| bits | (1 << index))
     }
 
-    /// Lengthens every way by each of these. How many there are of either hardly matters: a machine of many nodes has many of both, and a
-    /// pod many containers.
-    fn take(&mut self, hints: &[Hint]) {
-        let all = (1 << self.ids.len()) - 1;
-        let mut next = vec![false; self.there.len()];
-        let mut wished = vec![0; all + 1];
-        for hint in hints {
-            let Some(numas) = hint.numas else { continue };
-            let numas = self.bits(numas);
-            wished[numas] = 1;
-            for preferred in [false, true] {
-                if self.there[Self::at(all, preferred, false)] {
-                    next[Self::at(numas, preferred && hint.preferred, true)] = true;
-                }
-            }
-            // All equal, they are what they have in common.
-            let equal = Self::at(numas, true, true);
-            next[equal] |= hint.preferred && self.there[equal];
-        }
-        let minded = (0..=all).map(|common| {
-            let is_there = |preferred| self.there[Self::at(common, preferred, true)];
-            i64::from(is_there(false) || is_there(true))
-        });
-        // One that is preferred is better than this of the same nodes, which is among these too.
-        for (common, ways) in in_common(minded.collect(), wished).into_iter().enumerate() {
-            next[Self::at(common, false, true)] |= ways > 0;
-        }
-        for wished in [false, true] {
-            if hints
-                .iter()
-                .any(|hint| hint.numas.is_none() && hint.preferred == wished)
-            {
-                for (at, _) in self.there.iter().enumerate().filter(|(_, there)| **there) {
-                    next[Self::at(at >> 2, wished && at & 2 != 0, at & 1 != 0)] = true;
-                }
-            }
-        }
-        self.there = next;
+    fn numas(&self, bits: usize) -> NumaMask {
+        let own = self.ids.iter().enumerate();
+        NumaMask::of(own.filter(|(index, _)| bits & (1 << index) != 0).map(|(_, id)| *id))
     }
 
-    /// What each has in common, and whether it is preferred.
-    fn all(&self) -> impl Iterator<Item = (NumaMask, bool)> {
-        let there = self.there.iter().enumerate().filter(|(_, there)| **there);
-        there.map(|(at, _)| {
-            let ids = self.ids.iter().enumerate();
-            let own = ids.filter(move |(index, _)| (at >> 2) & (1 << index) != 0);
-            (NumaMask::of(own.map(|(_, id)| *id)), at & 2 != 0)
-        })
+    /// What all prefer alike: what is in each list, but in those that prefer no nodes to others.
+    fn preferred_by_all(&self, hints: &[Vec<Hint>]) -> Vec<usize> {
+        let (mut by_all, mut by_any) = (vec![true; self.all + 1], vec![false; self.all + 1]);
+        let mut anywhere = true;
+        for hints in hints {
+            let mut own = vec![false; self.all + 1];
+            let mut minds = true;
+            for hint in hints.iter().filter(|hint| hint.preferred) {
+                match hint.numas {
+                    Some(numas) => own[self.bits(numas)] = true,
+                    None => minds = false,
+                }
+            }
+            anywhere &= !minds;
+            for ((all, any), own) in by_all.iter_mut().zip(&mut by_any).zip(own) {
+                *all &= own || !minds;
+                *any |= own;
+            }
+        }
+        let is_it = |bits: &usize| by_all[*bits] && by_any[*bits] || anywhere && *bits == self.all;
+        (1..=self.all).filter(is_it).collect()
+    }
+
+    /// What ways to take one hint of each have in common, if anything: few sets, however many ways there are.
+    fn in_common(&self, hints: &[Vec<Hint>]) -> Vec<usize> {
+        let mut found = vec![0; self.all + 1];
+        found[self.all] = 1;
+        for hints in hints {
+            let mut wished = vec![0; self.all + 1];
+            for hint in hints {
+                wished[hint.numas.map_or(self.all, |numas| self.bits(numas))] = 1;
+            }
+            found = in_common(found, wished);
+            // Which there are, not in how many ways: those are many.
+            found.iter_mut().for_each(|ways| *ways = (*ways).min(1));
+        }
+        (1..=self.all).filter(|bits| found[*bits] > 0).collect()
     }
 }
 
@@ -262,31 +284,29 @@ fn in_common(mut first: Vec<i64>, mut second: Vec<i64>) -> Vec<i64> {
 }
 
 /// The best of all ways to take one hint of each. What they have in common is all that matters of a way, so of ways with the same in
-/// common one is looked at.
+/// common one is looked at; and where all prefer some nodes alike, no other way is.
 fn best(nodes: &Nodes, hints: &[Vec<Hint>]) -> Hint {
-    let mut ways = Ways::of(nodes);
-    for hints in hints {
-        ways.take(hints);
+    let places = Places::of(nodes);
+    let rank = |of: Vec<usize>, rank: &dyn Fn(usize) -> (usize, usize)| {
+        let of = of.into_iter().map(|bits| places.numas(bits));
+        of.min_by_key(|common| (rank(common.len()), nodes.spread(*common), *common))
+    };
+    let of = |numas, preferred| Hint {
+        numas: Some(numas),
+        preferred,
+    };
+    if let Some(numas) = rank(places.preferred_by_all(hints), &|many| (0, many)) {
+        return of(numas, true);
     }
     let fewest = hints.iter().filter_map(|hints| {
         let counts = hints.iter().filter_map(|hint| hint.numas.map(NumaMask::len));
         counts.min()
     });
     let aim = fewest.max().unwrap_or(0);
-    let ways = ways.all().filter(|(common, _)| !common.is_empty());
-    let best = ways.min_by_key(|(common, preferred)| {
-        let many = common.len();
-        // Without a preferred way: as near to what some giver needs as possible, rather below than above.
-        let rank = match (preferred, many <= aim) {
-            (true, _) => (0, many),
-            (false, true) => (1, aim - many),
-            (false, false) => (2, many),
-        };
-        (rank, nodes.spread(*common), *common)
-    });
-    let (numas, preferred) = best.unwrap_or((nodes.all, false));
-    Hint {
-        numas: Some(numas),
-        preferred,
-    }
+    // As near to what some giver needs as possible, rather below than above.
+    let near = |many: usize| match many <= aim {
+        true => (1, aim - many),
+        false => (2, many),
+    };
+    of(rank(places.in_common(hints), &near).unwrap_or(nodes.all), false)
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::pinning::hint::Subset;
 use proptest::prelude::*;
 
 /// Devices by name, healthy unless it ends with `!`, with their NUMA nodes.
@@ -190,8 +191,8 @@ fn as_many_entries_as_ways_to_choose_nodes_however_many_devices_are_on_nodes_of_
     let numas = NumaMask::of((0..8).map(|id| 2 * id));
     let table = Table::of(pool, &BTreeSet::new(), numas);
     assert_eq!((table.within.len(), table.all().all), (256, 1 << 16));
-    assert_eq!(table.meeting(NumaMask::of([0])).free, 1 << 15);
-    assert_eq!(table.meeting(NumaMask::of([0, 2, 4])).free, 3 << 14);
+    assert_eq!(table.meeting(table.at(NumaMask::of([0]))).free, 1 << 15);
+    assert_eq!(table.meeting(table.at(NumaMask::of([0, 2, 4]))).free, 3 << 14);
     let whole = Table::of(pool, &BTreeSet::new(), NumaMask::of(0..64));
     assert_eq!(whole.within.len(), 1 << NODES_MAX);
 }
@@ -214,7 +215,7 @@ proptest! {
         let pool = Pool { devices: &devices, free: &free };
         let numas = NumaMask::of(numas);
         let table = Table::of(pool, &reuse, numas);
-        for mask in NumaMask::subsets(numas.ids()) {
+        for Subset { numas: mask, at } in NumaMask::subsets(numas.ids()) {
             let mut expected = Group::default();
             let meets = |device: &Device| device.placed && device.numas().meets(mask);
             for (id, _) in devices.iter().filter(|(_, device)| meets(device)) {
@@ -222,7 +223,7 @@ proptest! {
                 let free = free.contains(id) && !again;
                 expected.add(Group { all: 1, free: usize::from(free), again: usize::from(again) });
             }
-            prop_assert_eq!(table.meeting(mask), expected, "{:?}", mask);
+            prop_assert_eq!(table.meeting(at), expected, "{:?}", mask);
         }
     }
 

@@ -379,3 +379,20 @@ fn a_pod_may_ask_for_more_than_there_are_numbers() {
         assert_eq!(draft.pod_hints(&asked), Wishes::One(Vec::new()), "{kinds:?}");
     }
 }
+
+#[test]
+fn nodes_without_all_that_is_to_be_used_again_are_not_wished_for() {
+    let policy = policy(TWO, 2, PLAIN);
+    let held = begun(&policy);
+    let mut draft = policy.draft(&held, "pod");
+    let second = Some(NumaMask::of([1]));
+    draft.give(&asking("init", Kind::Init, 2), second).expect("given");
+    let numas = |wishes: Wishes| match wishes {
+        Wishes::One(hints) => hints.into_iter().filter_map(|hint| hint.numas).collect::<Vec<_>>(),
+        Wishes::Any => Vec::new(),
+    };
+    let wished = numas(draft.hints(&asking("main", Kind::Regular, 2)));
+    assert_eq!(wished, [NumaMask::of([1]), NumaMask::of([0, 1])]);
+    let of_another = numas(policy.draft(&held, "other").hints(&asking("main", Kind::Regular, 2)));
+    assert_eq!(of_another, [NumaMask::of([0]), NumaMask::of([1]), NumaMask::of([0, 1])]);
+}

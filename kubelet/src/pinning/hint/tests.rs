@@ -74,7 +74,7 @@ fn of_as_few_nodes_the_closest_are_taken_where_that_is_asked_for() {
 fn subsets_come_small_ones_first_and_are_bounded() {
     let all: Vec<Vec<u32>> = NumaMask::subsets([0, 2, 5])
         .into_iter()
-        .map(|mask| mask.ids().collect())
+        .map(|subset| subset.numas.ids().collect())
         .collect();
     assert_eq!(
         all,
@@ -89,6 +89,12 @@ fn subsets_come_small_ones_first_and_are_bounded() {
         ]
     );
     assert_eq!(NumaMask::subsets(0..60).len(), (1 << NODES_MAX) - 1);
+    assert_eq!(NumaMask::subsets([]), []);
+    let weights = over_subsets([1_u64, 10, 100], |sum, one| sum + one);
+    for Subset { numas, at } in NumaMask::subsets(0..3) {
+        let expected: u64 = numas.ids().map(|id| 10_u64.pow(id)).sum();
+        assert_eq!(weights[at], expected, "{numas:?}");
+    }
 }
 
 /// One way after the other, as upstream goes through them.
@@ -154,19 +160,56 @@ fn better(current: Hint, candidate: Hint, aim: usize) -> Hint {
     }
 }
 
-fn wished() -> impl Strategy<Value = Vec<Hint>> {
-    let hint = (proptest::option::of(1_u64..16), any::<bool>());
-    let hint = hint.prop_map(|(bits, preferred)| Hint {
-        numas: bits.map(NumaMask),
-        preferred,
-    });
-    proptest::collection::vec(hint, 1..5)
+/// As [`merge`], one way after the other.
+fn merged_one_by_one(policy: Policy, nodes: &Nodes, wishes: &[Wishes]) -> (Hint, bool) {
+    let anywhere = |preferred| Hint { numas: None, preferred };
+    let of = |wishes: &Wishes| match wishes {
+        Wishes::Any => vec![anywhere(true)],
+        Wishes::One(hints) if hints.is_empty() => vec![anywhere(false)],
+        Wishes::One(hints) => hints.clone(),
+    };
+    let mut hints: Vec<Vec<Hint>> = wishes.iter().map(of).collect();
+    let on_one = policy == Policy::SingleNumaNode;
+    let is_on_one = |hint: &Hint| hint.preferred && hint.numas.is_none_or(|numas| numas.len() < 2);
+    hints
+        .iter_mut()
+        .for_each(|hints| hints.retain(|hint| !on_one || is_on_one(hint)));
+    let mut best = one_by_one(nodes, &hints);
+    if on_one && best.numas == Some(nodes.all) {
+        best.numas = None;
+    }
+    (best, policy == Policy::BestEffort || best.preferred)
+}
+
+/// Nodes with these ids, and what some givers wish of them.
+fn wished() -> impl Strategy<Value = (Vec<u32>, Vec<Wishes>)> {
+    // As they are numbered on most machines, and on others.
+    let ids = prop_oneof![
+        Just(vec![0, 1, 2, 3]),
+        Just(vec![1, 3, 8, 60]),
+        Just(vec![2]),
+        Just(vec![0, 1, 2])
+    ];
+    ids.prop_flat_map(|ids: Vec<u32>| {
+        let places = 0..ids.len();
+        let own = ids.clone();
+        let numas = proptest::collection::btree_set(places, 1..=ids.len());
+        let numas = numas.prop_map(move |places| NumaMask::of(places.into_iter().map(|place| own[place])));
+        let hint = (proptest::option::weighted(0.8, numas), any::<bool>());
+        let hint = hint.prop_map(|(numas, preferred)| Hint { numas, preferred });
+        let hints = proptest::collection::vec(hint, 0..5).prop_map(Wishes::One);
+        let wishes = prop_oneof![1 => Just(Wishes::Any), 6 => hints];
+        (Just(ids), proptest::collection::vec(wishes, 0..4))
+    })
 }
 
 proptest! {
     #[test]
-    fn the_best_is_what_going_through_all_ways_finds(hints in proptest::collection::vec(wished(), 1..4)) {
-        let nodes = nodes(0..4);
-        prop_assert_eq!(best(&nodes, &hints), one_by_one(&nodes, &hints));
+    fn the_best_is_what_going_through_all_ways_finds((ids, wishes) in wished()) {
+        let nodes = Nodes { all: NumaMask::of(ids), distances: Vec::new() };
+        for policy in [Policy::BestEffort, Policy::Restricted, Policy::SingleNumaNode] {
+            let expected = merged_one_by_one(policy, &nodes, &wishes);
+            prop_assert_eq!(merge(policy, &nodes, wishes.clone()), expected, "{:?}", policy);
+        }
     }
 }

@@ -1,9 +1,9 @@
 //! What one pod's containers are to have of the NUMA nodes' memory. Pure.
 
-use super::table::{Node, Table, Tables};
+use super::table::{Node, Tables};
 use super::{Amounts, Block};
 use crate::pinning::asking::Asking;
-use crate::pinning::hint::{Hint, NumaMask, Wishes};
+use crate::pinning::hint::{Hint, NumaMask, Subset, Wishes, over_subsets};
 use crate::pod_object::Kind;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -124,32 +124,44 @@ impl Draft {
         if wanted.is_empty() {
             return Vec::new();
         }
-        // Looked up once: there are many sets of few nodes.
-        let nodes: Vec<(u32, &Node)> = self.tables.0.iter().map(|(id, node)| (*id, node)).collect();
-        let of = |name: &String, node: &Node| node.memory.get(name).copied().unwrap_or_default();
-        let amounts: Vec<(&String, u64, Vec<Table>)> = wanted
+        let nodes = &self.tables.0;
+        // What each set of nodes could give of each, and has left of it.
+        let amounts: Vec<(&String, u64, Vec<(u64, u64)>)> = wanted
             .iter()
-            .map(|(name, bytes)| (name, *bytes, nodes.iter().map(|(_, node)| of(name, node)).collect()))
+            .map(|(name, bytes)| {
+                let of = |node: &Node| node.memory.get(name).map(|table| (table.allocatable, table.free));
+                let each = nodes.values().map(|node| of(node).unwrap_or_default());
+                let sums = over_subsets(each, |(all, free), (a, b)| {
+                    (all.saturating_add(a), free.saturating_add(b))
+                });
+                (name, *bytes, sums)
+            })
             .collect();
+        let taken = nodes.iter().filter(|(_, node)| node.assignments > 0);
+        let taken = NumaMask::of(taken.map(|(id, _)| *id));
+        // Of several nodes most either serve nobody, or have one that serves others; all are asked where neither is so.
+        let serves = |numas: NumaMask| {
+            let first = match numas.len() {
+                1 => None,
+                _ => numas.common(taken).ids().next(),
+            };
+            match first.and_then(|id| nodes.get(&id)) {
+                None if numas.len() > 1 => true,
+                Some(node) if node.cells != numas => false,
+                _ => self.tables.serves(numas),
+            }
+        };
         let mut fewest = nodes.len();
         let mut possible = Vec::new();
-        for numas in NumaMask::subsets(nodes.iter().map(|(id, _)| *id)) {
-            let sum = |tables: &[Table], amount: fn(&Table) -> u64| {
-                let own = nodes.iter().zip(tables).filter(|((id, _), _)| numas.has(*id));
-                own.fold(0_u64, |sum, (_, table)| sum.saturating_add(amount(table)))
-            };
-            if amounts
-                .iter()
-                .any(|(_, bytes, tables)| sum(tables, |table| table.allocatable) < *bytes)
-            {
+        for Subset { numas, at } in NumaMask::subsets(nodes.keys().copied()) {
+            if amounts.iter().any(|(_, bytes, sums)| sums[at].0 < *bytes) {
                 continue;
             }
             fewest = fewest.min(numas.len());
-            let has = |(name, bytes, tables): &(&String, u64, Vec<Table>)| {
-                let free = sum(tables, |table| table.free);
-                free.saturating_add(self.reusable(numas, name)) >= *bytes
+            let has = |(name, bytes, sums): &(&String, u64, Vec<(u64, u64)>)| {
+                sums[at].1.saturating_add(self.reusable(numas, name)) >= *bytes
             };
-            if amounts.iter().all(has) && self.tables.serves(numas) {
+            if serves(numas) && amounts.iter().all(has) {
                 possible.push(numas);
             }
         }
