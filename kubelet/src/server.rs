@@ -233,17 +233,13 @@ impl Server {
             Route::Healthz => self.health().answer(path.parts().get(1..).unwrap_or_default(), &query),
             Route::Pods => pods::pods(&parts.pods),
             Route::Configz => answer::json(serde_json::json!({"kubeletconfig": settings.configuration}).to_string()),
-            Route::Summary => answer::json(
-                summary::summary(self, query.on("only_cpu_and_memory"))
-                    .await
-                    .to_string(),
-            ),
+            Route::Summary => answer::json(summary::summary(self, query.on("only_cpu_and_memory")).await),
             Route::RunningPods => pods::running_pods(&parts.pods),
-            Route::Metrics => answer::metrics(&self.all_metrics().await),
-            Route::MetricsCadvisor => answer::metrics(&cadvisor::page(self).await),
-            Route::MetricsSlis => answer::metrics(&parts.metrics.health.text()),
-            Route::MetricsProbes => answer::metrics(&parts.metrics.probes.text()),
-            Route::MetricsResource => answer::metrics(&metrics::resource(self).await),
+            Route::Metrics => answer::metrics(self.all_metrics().await),
+            Route::MetricsCadvisor => answer::metrics(cadvisor::page(self).await),
+            Route::MetricsSlis => answer::metrics(parts.metrics.health.text()),
+            Route::MetricsProbes => answer::metrics(parts.metrics.probes.text()),
+            Route::MetricsResource => answer::metrics(metrics::resource(self).await),
             Route::ContainerLogs(target) => logs::answer(self, &target, &query).await,
             Route::NodeLogs => {
                 let (directory, raw) = (Path::new(node_logs::DIRECTORY), request.uri().path());

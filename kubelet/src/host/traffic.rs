@@ -45,10 +45,12 @@ pub(crate) fn parse(text: &str) -> Vec<Traffic> {
         if IGNORED.iter().any(|prefix| name.starts_with(prefix)) {
             return None;
         }
-        let columns = numbers.split_whitespace().map_while(|number| number.parse().ok());
-        let columns: Vec<u64> = columns.collect();
-        let carried = |columns: &[u64]| match *columns {
-            [bytes, packets, errors, dropped, ..] => Some(Carried {
+        let mut columns = [None; 12];
+        for (column, number) in columns.iter_mut().zip(numbers.split_ascii_whitespace()) {
+            *column = number.parse().ok();
+        }
+        let carried = |from: usize| match columns[from..] {
+            [Some(bytes), Some(packets), Some(errors), Some(dropped), ..] => Some(Carried {
                 bytes,
                 packets,
                 errors,
@@ -58,8 +60,8 @@ pub(crate) fn parse(text: &str) -> Vec<Traffic> {
         };
         Some(Traffic {
             name: name.to_owned(),
-            received: carried(&columns)?,
-            sent: carried(columns.get(8..)?)?,
+            received: carried(0)?,
+            sent: carried(8)?,
         })
     };
     text.lines().filter_map(interface).take(INTERFACES_MAX).collect()

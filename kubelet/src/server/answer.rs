@@ -69,8 +69,8 @@ pub(super) fn json(text: String) -> Answer {
 }
 
 /// Prometheus text.
-pub(super) fn metrics(text: &str) -> Answer {
-    with(200, METRICS, whole(text.to_owned()))
+pub(super) fn metrics(text: String) -> Answer {
+    with(200, METRICS, whole(text))
 }
 
 /// Text that is not complete yet.

@@ -12,9 +12,8 @@ use crate::stats::container::{Running, running, sum};
 use crate::stats::files::PodFiles;
 use crate::stats::numbers::Numbers;
 use crate::stats::sampler::{Disks, Look, PodLook, RuntimeDisk};
-use block::Blocks;
+use block::{Blocks, object};
 use jiff::Timestamp;
-use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -26,7 +25,7 @@ struct Rest {
 }
 
 /// The document; `only_cpu_and_memory` leaves file systems, pressure and the network out.
-pub(super) async fn summary(server: &Server, only_cpu_and_memory: bool) -> Value {
+pub(super) async fn summary(server: &Server, only_cpu_and_memory: bool) -> String {
     let parts = &server.parts;
     let depth = match only_cpu_and_memory {
         true => Depth::Load,
@@ -58,30 +57,37 @@ pub(super) async fn told_where_needed(server: &Server, look: &Look) -> Arc<Optio
     }
 }
 
-fn document(name: &str, look: &Look, told: &Option<Vec<ContainerUsage>>, rest: Option<&Rest>) -> Value {
-    let pods = look.pods.iter().map(|pod| self::pod(look, pod, told, rest));
-    let pods: Vec<Value> = pods.map(Value::Object).collect();
-    json!({"node": node(name, look, rest), "pods": pods})
+fn document(name: &str, look: &Look, told: &Option<Vec<ContainerUsage>>, rest: Option<&Rest>) -> String {
+    let (at, mut out) = (look.at.to_string(), String::new());
+    object(&mut out, &at, |document| {
+        document.object("node", |of| node(of, name, look, rest));
+        document.list("pods", |out| {
+            for one in &look.pods {
+                object(out, &at, |of| pod(of, look, one, told, rest));
+            }
+        });
+    });
+    out
 }
 
-fn node(name: &str, look: &Look, rest: Option<&Rest>) -> Map<String, Value> {
-    let mut node = Blocks::at(look.at);
+fn node(node: &mut Blocks<'_>, name: &str, look: &Look, rest: Option<&Rest>) {
     node.text("nodeName", name);
     let booted = look.node.booted.and_then(|at| Timestamp::from_second(at).ok());
     node.text("startTime", &booted.unwrap_or(Timestamp::UNIX_EPOCH).to_string());
-    let system = look.system.iter().map(|(name, group)| {
-        let mut told = Blocks::at(look.at);
-        told.text("name", name);
-        told.text("startTime", &group.started.unwrap_or(look.at).to_string());
-        load(&mut told, &group.numbers, group.rate);
-        if rest.is_some() {
-            told.pressure_of_disks(&group.numbers);
-        }
-        Value::Object(told.done())
-    });
-    let system: Vec<Value> = system.collect();
-    if !system.is_empty() {
-        node.put("systemContainers", Value::Array(system));
+    if !look.system.is_empty() {
+        let at = look.at.to_string();
+        node.list("systemContainers", |out| {
+            for (name, group) in &look.system {
+                object(out, &at, |told| {
+                    told.text("name", name);
+                    told.text("startTime", &group.started.unwrap_or(look.at).to_string());
+                    load(told, &group.numbers, group.rate);
+                    if rest.is_some() {
+                        told.pressure_of_disks(&group.numbers);
+                    }
+                });
+            }
+        });
     }
     let mut numbers = look.node.numbers.clone();
     // What is left is what eviction sees.
@@ -91,60 +97,59 @@ fn node(name: &str, look: &Look, rest: Option<&Rest>) -> Map<String, Value> {
         .zip(look.node.available)
         .map(|(used, left)| used + left);
     numbers.limits.swap = Some(look.node.swap_total);
-    load(&mut node, &numbers, look.node_rate);
-    let Some(rest) = rest else {
-        return node.done();
-    };
+    load(node, &numbers, look.node_rate);
+    let Some(rest) = rest else { return };
     node.pressure_of_disks(&numbers);
     node.network(&look.interfaces);
     let disk = &rest.disks.node.disk;
     node.disk("fs", Some(*disk), disk.used());
     if let Some(images) = &rest.disks.images {
         let layers = rest.disks.layers.as_ref().unwrap_or(images);
-        let of = |disk: &RuntimeDisk| {
-            let at = Timestamp::from_nanosecond(i128::from(disk.at_nanos)).unwrap_or(look.at);
-            let mut one = Blocks::at(at);
-            one.disk("fs", Some(disk.disk), disk.used);
-            one.done().remove("fs").unwrap_or_default()
-        };
-        node.put("runtime", json!({"imageFs": of(images), "containerFs": of(layers)}));
+        node.object("runtime", |runtime| {
+            for (name, of) in [("imageFs", images), ("containerFs", layers)] {
+                let at = Timestamp::from_nanosecond(i128::from(of.at_nanos)).unwrap_or(look.at);
+                runtime.disk_at(name, &at.to_string(), of.disk, of.used);
+            }
+        });
     }
     if let Some((most, running)) = look.node.tasks {
         let most = u64::try_from(most).ok();
         node.numbers("rlimit", &[("maxpid", most), ("curproc", Some(running))]);
     }
-    node.done()
 }
 
 /// CPU time, memory and swap.
-fn load(into: &mut Blocks, numbers: &Numbers, rate: Option<u64>) {
+fn load(into: &mut Blocks<'_>, numbers: &Numbers, rate: Option<u64>) {
     into.cpu(numbers, rate);
     into.memory(numbers);
     into.swap(numbers);
 }
 
-fn pod(look: &Look, pod: &PodLook, told: &Option<Vec<ContainerUsage>>, rest: Option<&Rest>) -> Map<String, Value> {
+fn pod(out: &mut Blocks<'_>, look: &Look, pod: &PodLook, told: &Option<Vec<ContainerUsage>>, rest: Option<&Rest>) {
     let snapshot = &pod.snapshot;
-    let meta = &snapshot.pod.metadata;
     let files = rest.and_then(|rest| rest.files.get(&snapshot.observed.uid));
     let running = running(pod, told);
-    let mut out = Blocks::at(look.at);
-    let reference = json!({"name": meta.name, "namespace": meta.namespace, "uid": meta.uid});
-    out.put("podRef", reference);
+    out.object("podRef", |reference| {
+        let meta = &snapshot.pod.metadata;
+        for (name, text) in [("name", &meta.name), ("namespace", &meta.namespace), ("uid", &meta.uid)] {
+            reference.text(name, text.as_deref().unwrap_or_default());
+        }
+    });
     out.text("startTime", &started(snapshot).unwrap_or(look.at).to_string());
-    let containers = running.iter().map(|one| container(look, one, rest, files));
-    let containers: Vec<Value> = containers.map(Value::Object).collect();
-    out.put("containers", Value::Array(containers));
+    out.list("containers", |out| {
+        for one in &running {
+            let at = one.at(look.at).to_string();
+            object(out, &at, |block| container(block, one, rest, files));
+        }
+    });
     match &pod.own {
-        Some(own) => load(&mut out, &own.numbers, own.rate),
+        Some(own) => load(out, &own.numbers, own.rate),
         None => {
             let (numbers, rate) = sum(&running);
-            load(&mut out, &numbers, rate);
+            load(out, &numbers, rate);
         }
     }
-    let Some(rest) = rest else {
-        return out.done();
-    };
+    let Some(rest) = rest else { return };
     if let Some(own) = &pod.own {
         out.pressure_of_disks(&own.numbers);
     }
@@ -153,7 +158,7 @@ fn pod(look: &Look, pod: &PodLook, told: &Option<Vec<ContainerUsage>>, rest: Opt
         .iter()
         .map(|c| c.group.and_then(|group| group.numbers.tasks.processes));
     if let Some(processes) = processes.sum::<Option<u64>>().filter(|_| !running.is_empty()) {
-        out.put("process_stats", json!({"process_count": processes}));
+        out.object("process_stats", |block| block.number("process_count", processes));
     }
     if let Some(files) = files {
         out.volumes(files);
@@ -163,7 +168,6 @@ fn pod(look: &Look, pod: &PodLook, told: &Option<Vec<ContainerUsage>>, rest: Opt
             local_storage(&running, files),
         );
     }
-    out.done()
 }
 
 /// When the pod's life here began: with its sandbox.
@@ -172,20 +176,12 @@ fn started(snapshot: &PodSnapshot) -> Option<Timestamp> {
     sandbox.or_else(|| Some(snapshot.status.start_time.as_ref()?.0))
 }
 
-fn container(
-    look: &Look,
-    running: &Running<'_>,
-    rest: Option<&Rest>,
-    files: Option<&Arc<PodFiles>>,
-) -> Map<String, Value> {
-    let mut out = Blocks::at(running.at(look.at));
+fn container(out: &mut Blocks<'_>, running: &Running<'_>, rest: Option<&Rest>, files: Option<&Arc<PodFiles>>) {
     out.text("name", &running.observed.name);
     out.text("startTime", &running.observed.created_at.to_string());
     let (numbers, rate) = running.numbers();
-    load(&mut out, &numbers, rate);
-    let Some(rest) = rest else {
-        return out.done();
-    };
+    load(out, &numbers, rate);
+    let Some(rest) = rest else { return };
     out.pressure_of_disks(&numbers);
     if let Some((bytes, inodes)) = running.usage.and_then(|usage| usage.layer) {
         let disk = rest.disks.layers.as_ref().or(rest.disks.images.as_ref());
@@ -195,7 +191,6 @@ fn container(
     if let Some((_, logs)) = logs {
         out.disk("logs", Some(rest.disks.node.disk), block::counted(logs));
     }
-    out.done()
 }
 
 /// What the pod has of the node's disk, bytes and inodes: layers, logs, local volumes and what the kubelet made for it. Nothing unless

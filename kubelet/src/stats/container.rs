@@ -17,14 +17,12 @@ pub struct Running<'a> {
     pub usage: Option<&'a ContainerUsage>,
 }
 
-/// The pod's, in the order they are observed in.
+/// The pod's, in the order they are observed in. `told` is in the order of pods.
 pub fn running<'a>(pod: &'a PodLook, told: &'a Option<Vec<ContainerUsage>>) -> Vec<Running<'a>> {
     let uid = &pod.snapshot.observed.uid;
-    let own: Vec<&ContainerUsage> = told
-        .iter()
-        .flatten()
-        .filter(|usage| usage.pod.as_ref() == Some(uid))
-        .collect();
+    let told = told.as_deref().unwrap_or_default();
+    let own = &told[told.partition_point(|usage| usage.pod.as_ref() < Some(uid))..];
+    let own = &own[..own.partition_point(|usage| usage.pod.as_ref() == Some(uid))];
     let all = PodLook::running(&pod.snapshot).map(|(place, observed)| Running {
         observed,
         group: pod
@@ -32,7 +30,7 @@ pub fn running<'a>(pod: &'a PodLook, told: &'a Option<Vec<ContainerUsage>>) -> V
             .iter()
             .find(|(of, _)| *of == place)
             .map(|(_, group)| group),
-        usage: own.iter().find(|usage| usage.name == observed.name).copied(),
+        usage: own.iter().find(|usage| usage.name == observed.name),
     });
     all.filter(|container| container.group.is_some() || container.usage.is_some())
         .collect()

@@ -3,7 +3,6 @@
 //! Two samples of each cgroup are kept, at least [`APART`] apart, so that several readers who ask at different moments get rates over
 //! about the same time, and none over a moment too short to tell. A first look gives no rate, as with CRI.
 
-use client::ordered::CollectOrdered;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -25,8 +24,8 @@ pub struct Rates {
 }
 
 impl Rates {
-    /// The rates at `now`, in nanoseconds a second, of those cgroups whose earlier time is known; keeps the sample if it is due.
-    pub fn of(&mut self, now: Duration, sample: &Sample) -> BTreeMap<String, u64> {
+    /// Begins a look: forgets what is too long ago to be compared with.
+    pub fn begin(&mut self, now: Duration) {
         let is_old =
             |kept: &Option<(Duration, Sample)>| kept.as_ref().is_some_and(|(at, _)| now.saturating_sub(*at) > LONGEST);
         if is_old(&self.older) {
@@ -35,23 +34,24 @@ impl Rates {
         if is_old(&self.newer) {
             self.newer = None;
         }
-        let rates = sample
-            .iter()
-            .filter_map(|(id, total)| Some((id.clone(), self.rate(now, id, *total)?)));
-        let rates = rates.collect_ordered();
+    }
+
+    /// Ends a look: keeps its sample, if one is due.
+    pub fn end(&mut self, now: Duration, sample: impl FnOnce() -> Sample) {
         let due = self
             .newer
             .as_ref()
             .is_none_or(|(at, _)| now.saturating_sub(*at) >= APART);
         if due {
             self.older = self.newer.take();
-            self.newer = Some((now, sample.clone()));
+            self.newer = Some((now, sample()));
         }
-        rates
     }
 
+    /// The rate at `now`, in nanoseconds a second, of a cgroup with so much CPU time, if its earlier time is known.
+    ///
     /// Since the newer sample if that is long enough ago, else since the older; a cgroup in one alone is compared with that.
-    fn rate(&self, now: Duration, id: &str, total: u64) -> Option<u64> {
+    pub fn of(&self, now: Duration, id: &str, total: u64) -> Option<u64> {
         let since = |kept: &Option<(Duration, Sample)>, least: Duration| {
             let (at, sample) = kept.as_ref()?;
             let passed = now.checked_sub(*at).filter(|passed| *passed >= least)?;
@@ -71,8 +71,16 @@ mod tests {
     use super::*;
 
     fn look(rates: &mut Rates, at_ms: u64, used: &[(&str, u64)]) -> Vec<(String, u64)> {
-        let sample = used.iter().map(|(id, nanos)| ((*id).to_owned(), *nanos)).collect();
-        rates.of(Duration::from_millis(at_ms), &sample).into_iter().collect()
+        let now = Duration::from_millis(at_ms);
+        rates.begin(now);
+        let told = used
+            .iter()
+            .filter_map(|(id, nanos)| Some(((*id).to_owned(), rates.of(now, id, *nanos)?)));
+        let told = told.collect();
+        rates.end(now, || {
+            used.iter().map(|(id, nanos)| ((*id).to_owned(), *nanos)).collect()
+        });
+        told
     }
 
     #[test]

@@ -1,21 +1,33 @@
 //! Reads cgroups' files: the edge below [`super::v1`] and [`super::v2`].
 
 use super::numbers::{Device, Numbers};
+use super::opened::{self, Cgroup, Opened};
+use super::text::Texts;
 use super::{leaf, v1, v2};
 use crate::cgroup::{CgroupDriver, Cgroups};
 use crate::host::machine::Roots;
 use client::ordered::CollectOrdered;
 use jiff::Timestamp;
-use nix::fcntl::{AT_FDCWD, OFlag, openat};
-use nix::sys::stat::Mode;
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Read;
-use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// The most that is read of one file: what is longer is no file of ours.
-const FILE_MAX: usize = 256 << 10;
+/// Files that every look reads, whatever it is for.
+const OFTEN: [&str; 14] = [
+    "cgroup.procs",
+    "cpu.pressure",
+    "cpu.stat",
+    "cpuacct.usage",
+    "io.pressure",
+    "memory.current",
+    "memory.limit_in_bytes",
+    "memory.max",
+    "memory.memsw.limit_in_bytes",
+    "memory.pressure",
+    "memory.stat",
+    "memory.swap.current",
+    "memory.swap.max",
+    "memory.usage_in_bytes",
+];
 
 /// How much is looked at; each has all that is before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -59,9 +71,18 @@ impl Trees {
         self.unified.is_some()
     }
 
-    fn processes(&self, path: &str) -> PathBuf {
-        let tree = self.unified.as_ref().or_else(|| self.by_controller.get("memory"));
-        below(tree.map_or(Path::new(""), PathBuf::as_path), path).join("cgroup.procs")
+    /// The tree of a controller; the one there is has them all.
+    fn of_controller(&self, name: &str) -> Option<&Path> {
+        let tree = self.unified.as_ref().or_else(|| self.by_controller.get(name));
+        tree.map(PathBuf::as_path)
+    }
+
+    /// The controller in whose tree processes are looked for.
+    fn of_processes(&self) -> &'static str {
+        match self.is_unified() {
+            true => "",
+            false => "memory",
+        }
     }
 }
 
@@ -69,21 +90,39 @@ fn below(tree: &Path, path: &str) -> PathBuf {
     tree.join(path.trim_start_matches('/'))
 }
 
+/// One cgroup's files, read one after another.
+struct Group<'a> {
+    trees: &'a Trees,
+    path: &'a str,
+    cgroup: &'a mut Cgroup,
+    buffer: &'a mut Vec<u8>,
+}
+
+impl Texts for Group<'_> {
+    fn text(&mut self, tree: &'static str, file: &'static str) -> Option<&str> {
+        let at = || Some(below(self.trees.of_controller(tree)?, self.path));
+        let length = self.cgroup.read((tree, file), OFTEN.contains(&file), at, self.buffer)?;
+        std::str::from_utf8(&self.buffer[..length]).ok()
+    }
+}
+
 /// Reads cgroups, one after another, into one buffer.
-pub(super) struct Reader {
-    trees: Trees,
-    roots: Roots,
+pub(super) struct Reader<'a> {
+    trees: &'a Trees,
+    roots: &'a Roots,
+    opened: &'a mut Opened,
     /// Whether the machine has swap.
     swap: bool,
     buffer: Vec<u8>,
     devices: BTreeMap<(u32, u32), String>,
 }
 
-impl Reader {
-    pub(super) fn new(trees: Trees, roots: Roots, swap: bool) -> Self {
+impl<'a> Reader<'a> {
+    pub(super) fn new(trees: &'a Trees, roots: &'a Roots, opened: &'a mut Opened, swap: bool) -> Self {
         Self {
             trees,
             roots,
+            opened,
             swap,
             buffer: Vec::with_capacity(8 << 10),
             devices: BTreeMap::new(),
@@ -92,22 +131,19 @@ impl Reader {
 
     /// The cgroup's numbers; what cannot be read is absent.
     pub(super) fn numbers(&mut self, path: &str, depth: Depth) -> Numbers {
-        let (swap, buffer) = (self.swap, &mut self.buffer);
-        let mut numbers = match &self.trees.unified {
-            Some(tree) => {
-                let at = directory(&below(tree, path));
-                v2::numbers(depth, swap, &mut |file| text(at.as_ref()?, Path::new(file), buffer))
+        let (swap, buffer, trees) = (self.swap, &mut self.buffer, self.trees);
+        let mut numbers = self.opened.with(path, |cgroup| {
+            let texts = &mut Group {
+                trees,
+                path,
+                cgroup,
+                buffer,
+            };
+            match trees.is_unified() {
+                true => v2::numbers(depth, swap, texts),
+                false => v1::numbers(depth, swap, texts),
             }
-            None => {
-                let trees = &self.trees.by_controller;
-                let mut dirs: BTreeMap<&str, Option<OwnedFd>> = BTreeMap::new();
-                v1::numbers(depth, swap, &mut |controller, file| {
-                    let tree = trees.get(controller)?;
-                    let at = dirs.entry(controller).or_insert_with(|| directory(&below(tree, path)));
-                    text(at.as_ref()?, Path::new(file), buffer)
-                })
-            }
-        };
+        });
         numbers.devices.iter_mut().for_each(|device| self.name(device));
         numbers
     }
@@ -129,7 +165,13 @@ impl Reader {
 
     /// The processes directly in the cgroup; nothing if it is gone.
     pub(super) fn processes(&mut self, path: &str) -> Option<Vec<u32>> {
-        let text = text(AT_FDCWD, &self.trees.processes(path), &mut self.buffer)?;
+        let (trees, tree) = (self.trees, self.trees.of_processes());
+        let at = || Some(below(trees.of_controller(tree)?, path));
+        // What a file of version 1 that stays open tells of processes may be as old as the last look.
+        let (often, buffer) = (trees.is_unified(), &mut self.buffer);
+        let read = |cgroup: &mut Cgroup| cgroup.read((tree, "cgroup.procs"), often, at, buffer);
+        let length = self.opened.with(path, read);
+        let text = std::str::from_utf8(&self.buffer[..length?]).ok()?;
         // 0 is a process of another PID namespace.
         let all = text.lines().filter_map(|line| line.parse().ok());
         Some(all.filter(|process| *process != 0).collect())
@@ -137,19 +179,21 @@ impl Reader {
 
     /// When the cgroup was made, as far as can be told: its directory is as old as the newest cgroup below it, its files as the first look.
     pub(super) fn made(&self, path: &str) -> Option<Timestamp> {
-        let processes = self.trees.processes(path);
-        let times = [processes.parent()?, &processes].map(|path| std::fs::metadata(path).ok()?.modified().ok());
+        let directory = below(self.trees.of_controller(self.trees.of_processes())?, path);
+        let times =
+            [&directory, &directory.join("cgroup.procs")].map(|path| std::fs::metadata(path).ok()?.modified().ok());
         Timestamp::try_from(times.into_iter().flatten().min()?).ok()
     }
 
     /// A file below `/proc`.
     pub(super) fn proc(&mut self, file: &str) -> Option<String> {
-        text(AT_FDCWD, &self.roots.proc.join(file), &mut self.buffer)
+        let length = opened::read(&self.roots.proc.join(file), &mut self.buffer)?;
+        Some(String::from_utf8_lossy(&self.buffer[..length]).into_owned())
     }
 
     /// Where the machine tells of itself.
     pub(super) fn roots(&self) -> &Roots {
-        &self.roots
+        self.roots
     }
 
     fn name(&mut self, device: &mut Device) {
@@ -171,30 +215,6 @@ pub(super) fn device_name(sys: &Path, (major, minor): (u32, u32)) -> String {
         .unwrap_or_default()
 }
 
-/// A cgroup's directory, from which its files are opened: of what reading them costs, much is the way to them.
-fn directory(path: &Path) -> Option<OwnedFd> {
-    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-    openat(AT_FDCWD, path, flags, Mode::empty()).ok()
-}
-
-/// A file's text, in as few calls as can be: the kernel makes it anew for each open.
-fn text(at: impl AsFd, path: &Path, buffer: &mut Vec<u8>) -> Option<String> {
-    let file = openat(at, path, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty()).ok()?;
-    let mut file = File::from(file).take(FILE_MAX as u64);
-    buffer.resize(4096, 0);
-    let mut length = 0;
-    loop {
-        match file.read(&mut buffer[length..]).ok()? {
-            0 => break,
-            read => length += read,
-        }
-        if length == buffer.len() {
-            buffer.resize(length * 2, 0);
-        }
-    }
-    Some(String::from_utf8_lossy(&buffer[..length]).into_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -206,12 +226,11 @@ mod tests {
         fs::write(path, text).expect("file");
     }
 
-    fn reader(dir: &Path, trees: Trees) -> Reader {
-        let roots = Roots {
+    fn roots(dir: &Path) -> Roots {
+        Roots {
             sys: dir.to_owned(),
             ..Roots::default()
-        };
-        Reader::new(trees, roots, false)
+        }
     }
 
     #[test]
@@ -232,7 +251,8 @@ mod tests {
             .into(),
             unified: None,
         };
-        let mut v1 = reader(dir.path(), v1);
+        let (roots, mut opened) = (roots(dir.path()), Opened::default());
+        let mut v1 = Reader::new(&v1, &roots, &mut opened, false);
         let (path, numbers) = v1
             .leaf("/pods/p", CgroupDriver::Cgroupfs, "c", Depth::Everything)
             .expect("there");
@@ -245,7 +265,7 @@ mod tests {
             unified: Some(dir.path().join("v2")),
             ..Trees::default()
         };
-        let mut v2 = reader(dir.path(), v2);
+        let mut v2 = Reader::new(&v2, &roots, &mut opened, false);
         let found = v2.leaf("/pods/p", CgroupDriver::Systemd, "c", Depth::Everything);
         let (path, numbers) = found.expect("there");
         assert_eq!(path, "/pods/p/crio-c.scope");
@@ -253,24 +273,5 @@ mod tests {
             (numbers.memory.usage, numbers.devices[0].name.as_str()),
             (Some(80), "/dev/cciss/c0d0")
         );
-    }
-
-    #[test]
-    fn a_file_is_read_whole_up_to_a_bound_whatever_bytes_it_has() {
-        let dir = tempfile::tempdir().expect("temp dir");
-        let path = dir.path().join("f");
-        let mut buffer = Vec::new();
-        for length in [0, 1, 4095, 4096, 4097, 20_000] {
-            fs::write(&path, vec![b'x'; length]).expect("file");
-            assert_eq!(text(AT_FDCWD, &path, &mut buffer).map(|text| text.len()), Some(length));
-        }
-        fs::write(&path, vec![b'x'; FILE_MAX + 9]).expect("file");
-        assert_eq!(
-            text(AT_FDCWD, &path, &mut buffer).map(|text| text.len()),
-            Some(FILE_MAX)
-        );
-        fs::write(&path, [0xff, b'1']).expect("file");
-        assert_eq!(text(AT_FDCWD, &path, &mut buffer).as_deref(), Some("\u{fffd}1"));
-        assert_eq!(text(AT_FDCWD, &dir.path().join("none"), &mut buffer), None);
     }
 }

@@ -5,6 +5,7 @@ use super::files::Files;
 use super::logs::Logs;
 use super::node::{self, Node};
 use super::numbers::Numbers;
+use super::opened::{Kept, Opened};
 use super::rate::{Rates, Sample};
 use super::reading::{Depth, Reader, Trees, device_name};
 use super::shared::Shared;
@@ -17,7 +18,7 @@ use crate::parts::Parts;
 use crate::pod::view::PodSnapshot;
 use crate::runtime::ContainerUsage;
 use crate::runtime::observed::{ContainerState, ObservedContainer};
-use client::ordered::CollectOrdered;
+use client::ordered::{Arrange, CollectOrdered};
 use jiff::{SignedDuration, Timestamp};
 use nix::sys::socket::{self as sys, AddressFamily, SockFlag, SockType, UnixAddr, getsockopt, sockopt};
 use proto::api::qos::QosClass;
@@ -134,6 +135,7 @@ pub struct Sampler {
     /// The same as others tell time, once somebody asked.
     began: OnceLock<Timestamp>,
     work: FileWork,
+    kept: Kept,
     looks: Shared<Look>,
     told: Shared<Option<Vec<ContainerUsage>>>,
     disks: Shared<Disks>,
@@ -162,6 +164,7 @@ impl Sampler {
             begun: Instant::now(),
             began: OnceLock::new(),
             work: FileWork::new(DEADLINE),
+            kept: Kept::default(),
             looks: Shared::default(),
             told: Shared::default(),
             disks: Shared::default(),
@@ -194,11 +197,10 @@ impl Sampler {
             socket: self.socket.clone(),
             misc: self.misc.clone(),
         };
+        let (kept, begun) = (self.kept.clone(), self.begun);
         // Whoever asked may be gone: nobody else waits for just this look.
-        let looked = self
-            .work
-            .run_for("look", DEADLINE, move |given_up| job.run(at, given_up))
-            .await;
+        let look = move |given_up: &AtomicBool| kept.look((begun, now), |opened| job.run(at, opened, given_up));
+        let looked = self.work.run_for("look", DEADLINE, look).await;
         let mut look = looked.unwrap_or_else(|error| {
             tracing::warn!(%error, "what pods use cannot be read");
             nothing(at, depth)
@@ -208,21 +210,22 @@ impl Sampler {
     }
 
     fn rate(&self, now: Duration, look: &mut Look) {
-        let cpu = |group: &Group| Some((group.id.clone(), group.numbers.cpu.total_nanos?));
-        let mut sample: Sample = groups(look).filter_map(|group| cpu(group)).collect_ordered();
-        sample.extend(look.node.numbers.cpu.total_nanos.map(|total| (String::new(), total)));
-        let rates = self
-            .rates
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .of(now, &sample);
+        let mut rates = self.rates.lock().unwrap_or_else(PoisonError::into_inner);
+        rates.begin(now);
+        let of = |id: &str, numbers: &Numbers| rates.of(now, id, numbers.cpu.total_nanos?);
         for group in groups(look) {
-            group.rate = rates.get(&group.id).copied();
+            group.rate = of(&group.id, &group.numbers);
         }
-        look.node_rate = rates.get("").copied();
+        look.node_rate = of("", &look.node.numbers);
+        rates.end(now, || {
+            let cpu = |group: &mut Group| Some((group.id.clone(), group.numbers.cpu.total_nanos?));
+            let mut sample: Sample = groups(look).filter_map(cpu).collect_ordered();
+            sample.extend(look.node.numbers.cpu.total_nanos.map(|total| (String::new(), total)));
+            sample
+        });
     }
 
-    /// What the runtime tells of containers; nothing if it does not, or not in time.
+    /// What the runtime tells of containers, in the order of pods; nothing if it does not, or not in time.
     pub async fn told(&self, parts: &Parts) -> Arc<Option<Vec<ContainerUsage>>> {
         let ask = async {
             let told = tokio::time::timeout(DEADLINE, parts.runtime.list_container_stats()).await;
@@ -230,7 +233,9 @@ impl Sampler {
             let told = told
                 .ok()?
                 .inspect_err(|error| tracing::warn!(%error, "containers' usage not told by the runtime"));
-            told.ok()
+            let mut told = told.ok()?;
+            told.arrange_by_key(|usage| usage.pod.clone());
+            Some(told)
         };
         self.told.get(|_| true, ask).await
     }
@@ -322,7 +327,7 @@ struct Job {
 
 impl Job {
     /// Looks at everything; at nothing more, which is no look, once it is given up.
-    fn run(self, at: Timestamp, given_up: &AtomicBool) -> Look {
+    fn run(self, at: Timestamp, opened: &mut Opened, given_up: &AtomicBool) -> Look {
         let node = node::read(&self.roots);
         let mut look = Look {
             node,
@@ -332,13 +337,12 @@ impl Job {
         if self.depth >= Depth::Summary {
             look.interfaces = traffic::read(&self.roots);
         }
-        let reader = self.trees.as_ref();
-        let reader = reader.map(|trees| Reader::new(trees.clone(), self.roots.clone(), look.node.swap_total > 0));
-        let Some(mut reader) = reader else {
+        let Some(trees) = &self.trees else {
             let bare = |snapshot: &Arc<PodSnapshot>| self.without_cgroup(snapshot);
             look.pods = self.pods.iter().map(bare).collect();
             return look;
         };
+        let mut reader = Reader::new(trees, &self.roots, opened, look.node.swap_total > 0);
         if self.depth >= Depth::Everything {
             look.node.numbers.devices = reader.numbers("/", self.depth).devices;
             let classes = [QosClass::Burstable, QosClass::BestEffort].map(|class| self.naming.qos(class));
@@ -367,7 +371,7 @@ impl Job {
         }
     }
 
-    fn group(&self, reader: &mut Reader, id: String) -> Option<Group> {
+    fn group(&self, reader: &mut Reader<'_>, id: String) -> Option<Group> {
         let numbers = reader.numbers(&id, self.depth);
         let group = Group {
             id,
@@ -378,13 +382,13 @@ impl Job {
     }
 
     /// A group that belongs to no pod.
-    fn apart(&self, reader: &mut Reader, id: String) -> Option<Group> {
+    fn apart(&self, reader: &mut Reader<'_>, id: String) -> Option<Group> {
         let group = self.group(reader, id)?;
         let started = reader.made(&group.id);
         Some(Group { started, ..group })
     }
 
-    fn system(&self, reader: &mut Reader) -> Vec<(&'static str, Group)> {
+    fn system(&self, reader: &mut Reader<'_>) -> Vec<(&'static str, Group)> {
         let unified = self.trees.as_ref().is_some_and(Trees::is_unified);
         let mut at = |file: &str| Some(leaf::of_process(&reader.proc(file)?, unified)?.to_owned());
         let kubelet = at("self/cgroup");
@@ -409,7 +413,7 @@ impl Job {
         all
     }
 
-    fn pod(&self, reader: &mut Reader, snapshot: &Arc<PodSnapshot>) -> PodLook {
+    fn pod(&self, reader: &mut Reader<'_>, snapshot: &Arc<PodSnapshot>) -> PodLook {
         let mut look = self.without_cgroup(snapshot);
         let (path, driver) = (self.naming.pod(&snapshot.pod), self.naming.driver);
         look.own = self.group(reader, path.clone());
@@ -448,7 +452,7 @@ impl Job {
         look
     }
 
-    fn sandbox(&self, reader: &mut Reader, snapshot: &PodSnapshot, path: &str) -> Option<Group> {
+    fn sandbox(&self, reader: &mut Reader<'_>, snapshot: &PodSnapshot, path: &str) -> Option<Group> {
         let sandbox = snapshot.observed.sandbox().filter(|sandbox| sandbox.ready)?;
         let (id, numbers) = reader.leaf(path, self.naming.driver, sandbox.id.as_str(), self.depth)?;
         Some(Group {
@@ -459,7 +463,7 @@ impl Job {
     }
 
     /// The sandbox's own process: those of a container may all be in cgroups it made.
-    fn process_of_sandbox(&self, reader: &mut Reader, snapshot: &PodSnapshot, path: &str) -> Option<u32> {
+    fn process_of_sandbox(&self, reader: &mut Reader<'_>, snapshot: &PodSnapshot, path: &str) -> Option<u32> {
         let sandbox = snapshot.observed.sandbox().filter(|sandbox| sandbox.ready)?;
         let names = leaf::names(self.naming.driver, sandbox.id.as_str());
         let mut found = names
@@ -469,7 +473,7 @@ impl Job {
     }
 
     /// Counts the group's processes, and with [`Depth::Everything`] what they hold open; one of them, if there are any.
-    fn count_tasks(&self, reader: &mut Reader, group: &mut Group) -> Option<u32> {
+    fn count_tasks(&self, reader: &mut Reader<'_>, group: &mut Group) -> Option<u32> {
         let processes = reader.processes(&group.id)?;
         let tasks = &mut group.numbers.tasks;
         match self.depth >= Depth::Everything {

@@ -2,6 +2,12 @@
 
 use super::numbers::{Stall, Stalls};
 
+/// A cgroup's files.
+pub(super) trait Texts {
+    /// What a file in a tree's directory says; nothing if it is not there. Where there is one tree nobody looks at its name.
+    fn text(&mut self, tree: &'static str, file: &'static str) -> Option<&str>;
+}
+
 /// A file that is one number; nothing for `max`.
 pub(super) fn number(text: &str) -> Option<u64> {
     text.trim().parse().ok()
@@ -9,15 +15,18 @@ pub(super) fn number(text: &str) -> Option<u64> {
 
 /// The pairs of a flat keyed file; lines of another shape are left out.
 pub(super) fn keyed(text: &str) -> impl Iterator<Item = (&str, u64)> {
-    text.lines().filter_map(|line| {
-        let (key, value) = line.split_once(' ')?;
-        Some((key, value.trim().parse().ok()?))
-    })
+    pairs(text).filter_map(|(key, value)| Some((key, number(value)?)))
+}
+
+/// The same, where few of many are wanted: whoever takes a value makes a number of it.
+pub(super) fn pairs(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    text.lines().filter_map(|line| line.split_once(' '))
 }
 
 /// The value of one key.
 pub(super) fn value_of(text: &str, key: &str) -> Option<u64> {
-    keyed(text).find(|(found, _)| *found == key).map(|(_, value)| value)
+    let mut pairs = pairs(text).filter(|(found, _)| *found == key);
+    pairs.find_map(|(_, value)| number(value))
 }
 
 /// A pressure file. Kernels that cannot say when all wait for a CPU have no such line, and there it is never.

@@ -2,8 +2,7 @@
 
 use super::numbers::{Cpu, Device, Limits, Memory, MemoryParts, Numbers, Periods, Tasks};
 use super::reading::Depth;
-use super::text::{device, keyed, number, value_of};
-use client::ordered::CollectOrdered;
+use super::text::{Texts, device, keyed, number, pairs, value_of};
 use std::collections::BTreeMap;
 
 /// A limit from here on is none: the kernel rounds its largest number to pages.
@@ -11,14 +10,18 @@ const UNLIMITED: u64 = 1 << 62;
 /// Nanoseconds in a tick of `cpuacct.stat`.
 const TICK_NANOS: u64 = 10_000_000;
 
-/// Gives the text of a file of the cgroup in a controller's tree; nothing if it is not there.
-pub(super) type Files<'a> = &'a mut dyn FnMut(&'static str, &'static str) -> Option<String>;
+/// The cgroup's files in the controllers' trees.
+type Files<'a> = &'a mut dyn Texts;
+
+fn told(read: Files<'_>, tree: &'static str, file: &'static str) -> Option<u64> {
+    read.text(tree, file).and_then(number)
+}
 
 /// The cgroup's numbers. This version tells of no pressure. Where the machine has no swap nothing can be in it.
 pub(super) fn numbers(depth: Depth, swap: bool, read: Files<'_>) -> Numbers {
     let mut numbers = Numbers {
         cpu: Cpu {
-            total_nanos: read("cpuacct", "cpuacct.usage").and_then(|text| number(&text)),
+            total_nanos: told(read, "cpuacct", "cpuacct.usage"),
             ..Cpu::default()
         },
         memory: memory(swap, read),
@@ -36,32 +39,28 @@ pub(super) fn numbers(depth: Depth, swap: bool, read: Files<'_>) -> Numbers {
         rare_memory(&mut numbers.memory, read);
         limits(&mut numbers.limits, read);
         numbers.tasks = Tasks {
-            threads: read("pids", "pids.current").and_then(|text| number(&text)),
-            threads_max: read("pids", "pids.max").and_then(|text| number(&text)),
+            threads: told(read, "pids", "pids.current"),
+            threads_max: told(read, "pids", "pids.max"),
             ..Tasks::default()
         };
-        numbers.devices = devices(
-            &read("blkio", "blkio.throttle.io_service_bytes_recursive").unwrap_or_default(),
-            &read("blkio", "blkio.throttle.io_serviced_recursive").unwrap_or_default(),
-        );
+        numbers.devices = devices(read);
     }
     numbers
 }
 
 fn limit(read: Files<'_>, file: &'static str) -> Option<u64> {
-    let limit = read("memory", file).and_then(|text| number(&text));
-    limit.filter(|limit| *limit < UNLIMITED)
+    told(read, "memory", file).filter(|limit| *limit < UNLIMITED)
 }
 
 fn memory(swap: bool, read: Files<'_>) -> Memory {
-    let usage = read("memory", "memory.usage_in_bytes").and_then(|text| number(&text));
-    let stat = read("memory", "memory.stat").unwrap_or_default();
-    let parts = parts(&stat);
+    let usage = told(read, "memory", "memory.usage_in_bytes");
+    let stat = read.text("memory", "memory.stat").unwrap_or_default();
+    let parts = parts(stat);
     Memory {
         usage,
         working_set: usage.map(|usage| usage.saturating_sub(parts.map_or(0, |parts| parts.inactive_file))),
         swap: match swap {
-            true => value_of(&stat, "total_swap"),
+            true => value_of(stat, "total_swap"),
             false => usage.map(|_| 0),
         },
         parts,
@@ -73,64 +72,79 @@ fn memory(swap: bool, read: Files<'_>) -> Memory {
 fn parts(stat: &str) -> Option<MemoryParts> {
     let mut parts = MemoryParts::default();
     let mut is_told = false;
-    for (key, value) in keyed(stat) {
-        match key {
-            "pgfault" => parts.own_faults.0 = value,
-            "pgmajfault" => parts.own_faults.1 = value,
-            "total_rss" => parts.rss = value,
-            "total_cache" => parts.cache = value,
-            "total_mapped_file" => parts.mapped_file = value,
-            "total_active_file" => parts.active_file = value,
-            "total_inactive_file" => parts.inactive_file = value,
-            "total_pgfault" => parts.faults.0 = value,
-            "total_pgmajfault" => parts.faults.1 = value,
+    for (key, value) in pairs(stat) {
+        let into = match key {
+            "pgfault" => &mut parts.own_faults.0,
+            "pgmajfault" => &mut parts.own_faults.1,
+            "total_rss" => &mut parts.rss,
+            "total_cache" => &mut parts.cache,
+            "total_mapped_file" => &mut parts.mapped_file,
+            "total_active_file" => &mut parts.active_file,
+            "total_inactive_file" => &mut parts.inactive_file,
+            "total_pgfault" => &mut parts.faults.0,
+            "total_pgmajfault" => &mut parts.faults.1,
             _ => continue,
-        }
+        };
+        let Some(value) = number(value) else { continue };
+        *into = value;
         is_told = true;
     }
     is_told.then_some(parts)
 }
 
 fn time(cpu: &mut Cpu, read: Files<'_>) {
-    let ticks = read("cpuacct", "cpuacct.stat").unwrap_or_default();
-    let nanos = |key| value_of(&ticks, key).map(|ticks| ticks.saturating_mul(TICK_NANOS));
+    let ticks = read.text("cpuacct", "cpuacct.stat").unwrap_or_default();
+    let nanos = |key| value_of(ticks, key).map(|ticks| ticks.saturating_mul(TICK_NANOS));
     (cpu.user_nanos, cpu.system_nanos) = (nanos("user"), nanos("system"));
-    let stat = read("cpu", "cpu.stat").unwrap_or_default();
-    let values: BTreeMap<&str, u64> = keyed(&stat).collect_ordered();
-    let count = |key: &str| values.get(key).copied().unwrap_or(0);
-    cpu.periods = values.get("nr_periods").map(|elapsed| Periods {
-        elapsed: *elapsed,
-        throttled: count("nr_throttled"),
-        throttled_nanos: count("throttled_time"),
-        bursts: count("nr_bursts"),
-        burst_nanos: count("burst_time"),
-    });
+    let (mut periods, mut has_periods) = (Periods::default(), false);
+    for (key, value) in keyed(read.text("cpu", "cpu.stat").unwrap_or_default()) {
+        match key {
+            "nr_periods" => (periods.elapsed, has_periods) = (value, true),
+            "nr_throttled" => periods.throttled = value,
+            "throttled_time" => periods.throttled_nanos = value,
+            "nr_bursts" => periods.bursts = value,
+            "burst_time" => periods.burst_nanos = value,
+            _ => {}
+        }
+    }
+    cpu.periods = has_periods.then_some(periods);
 }
 
 fn rare_memory(memory: &mut Memory, read: Files<'_>) {
-    let mut of = |file| read("memory", file).and_then(|text| number(&text));
+    let mut of = |file| told(read, "memory", file);
     memory.kernel = of("memory.kmem.usage_in_bytes");
     memory.peak = of("memory.max_usage_in_bytes");
     memory.limit_hits = of("memory.failcnt");
-    memory.oom_kills = read("memory", "memory.oom_control").and_then(|text| value_of(&text, "oom_kill"));
+    memory.oom_kills = read
+        .text("memory", "memory.oom_control")
+        .and_then(|text| value_of(text, "oom_kill"));
 }
 
 fn limits(limits: &mut Limits, read: Files<'_>) {
-    let mut of = |file| read("cpu", file).and_then(|text| number(&text));
+    let mut of = |file| told(read, "cpu", file);
     limits.shares = of("cpu.shares");
     limits.period_us = of("cpu.cfs_period_us");
     // -1 is none.
     limits.quota_us = of("cpu.cfs_quota_us");
-    let soft = read("memory", "memory.soft_limit_in_bytes").and_then(|text| number(&text));
+    let soft = told(read, "memory", "memory.soft_limit_in_bytes");
     limits.has = (limits.shares.is_some(), soft.is_some());
     limits.reservation = soft.filter(|soft| *soft < UNLIMITED);
 }
 
 /// `8:0 Read 11` and so on, in bytes and in operations.
-fn devices(bytes: &str, operations: &str) -> Vec<Device> {
+fn devices(read: Files<'_>) -> Vec<Device> {
     let mut found: BTreeMap<(u32, u32), Device> = BTreeMap::new();
-    let lines = bytes.lines().map(|line| (line, true));
-    for (line, is_bytes) in lines.chain(operations.lines().map(|line| (line, false))) {
+    for (file, is_bytes) in [
+        ("blkio.throttle.io_service_bytes_recursive", true),
+        ("blkio.throttle.io_serviced_recursive", false),
+    ] {
+        add_devices(&mut found, read.text("blkio", file).unwrap_or_default(), is_bytes);
+    }
+    found.into_values().collect()
+}
+
+fn add_devices(found: &mut BTreeMap<(u32, u32), Device>, text: &str, is_bytes: bool) {
+    for line in text.lines() {
         let mut words = line.split_whitespace();
         let (Some(number), Some(kind), Some(value)) = (words.next().and_then(device), words.next(), words.next())
         else {
@@ -149,7 +163,6 @@ fn devices(bytes: &str, operations: &str) -> Vec<Device> {
             _ => {}
         }
     }
-    found.into_values().collect()
 }
 
 #[cfg(test)]
@@ -167,7 +180,7 @@ mod tests {
         (
             "memory/memory.stat",
             "cache 1\nrss 2\npgfault 3\npgmajfault 4\ntotal_cache 600\ntotal_rss 300\ntotal_mapped_file 40\ntotal_swap 64\n\
-             total_pgfault 7\ntotal_pgmajfault 1\ntotal_inactive_file 250\ntotal_active_file 350\n",
+             total_pgfault 7\ntotal_pgmajfault 1\ntotal_inactive_file 250\ntotal_rss x\ntotal_active_file 350\n",
         ),
         ("memory/memory.limit_in_bytes", "4096\n"),
         ("memory/memory.memsw.limit_in_bytes", "6144\n"),
@@ -191,15 +204,24 @@ mod tests {
         ),
     ];
 
-    fn read(depth: Depth, swap: bool, without: &[&str]) -> (Numbers, usize) {
-        let mut asked = 0;
-        let numbers = numbers(depth, swap, &mut |controller, file| {
-            asked += 1;
+    struct Given<'a> {
+        without: &'a [&'a str],
+        asked: usize,
+    }
+
+    impl Texts for Given<'_> {
+        fn text(&mut self, controller: &'static str, file: &'static str) -> Option<&str> {
+            self.asked += 1;
             let path = format!("{controller}/{file}");
-            let found = FILES.iter().find(|(name, _)| *name == path && !without.contains(name));
-            found.map(|(_, text)| (*text).to_owned())
-        });
-        (numbers, asked)
+            let mut there = FILES.iter().filter(|(name, _)| !self.without.contains(name));
+            there.find(|(name, _)| *name == path).map(|(_, text)| *text)
+        }
+    }
+
+    fn read(depth: Depth, swap: bool, without: &[&str]) -> (Numbers, usize) {
+        let mut given = Given { without, asked: 0 };
+        let numbers = numbers(depth, swap, &mut given);
+        (numbers, given.asked)
     }
 
     #[test]

@@ -2,24 +2,30 @@
 
 use super::numbers::{Cpu, Device, Limits, Memory, MemoryParts, Numbers, Periods, Pressure, Tasks};
 use super::reading::Depth;
-use super::text::{device, keyed, number, stalls, value_of};
-use client::ordered::CollectOrdered;
-use std::collections::BTreeMap;
+use super::text::{Texts, device, keyed, number, pairs, stalls, value_of};
 
-/// Gives the text of a file of the cgroup; nothing if it is not there.
-pub(super) type Files<'a> = &'a mut dyn FnMut(&'static str) -> Option<String>;
+/// The cgroup's files.
+type Files<'a> = &'a mut dyn Texts;
+
+fn text<'a>(read: &'a mut dyn Texts, file: &'static str) -> &'a str {
+    read.text("", file).unwrap_or_default()
+}
+
+fn told(read: Files<'_>, file: &'static str) -> Option<u64> {
+    read.text("", file).and_then(number)
+}
 
 /// The cgroup's numbers. Where the machine has no swap nothing can be in it, and nobody is asked.
 pub(super) fn numbers(depth: Depth, swap: bool, read: Files<'_>) -> Numbers {
-    let cpu = cpu(&read("cpu.stat").unwrap_or_default());
+    let cpu = cpu(text(read, "cpu.stat"));
     let memory = memory(depth, swap, read);
     let mut numbers = Numbers {
         cpu,
         memory,
         limits: Limits {
-            memory: read("memory.max").and_then(|text| number(&text)),
+            memory: told(read, "memory.max"),
             swap: match swap {
-                true => read("memory.swap.max").and_then(|text| number(&text)),
+                true => told(read, "memory.swap.max"),
                 false => None,
             },
             ..Limits::default()
@@ -27,7 +33,7 @@ pub(super) fn numbers(depth: Depth, swap: bool, read: Files<'_>) -> Numbers {
         ..Numbers::default()
     };
     if depth >= Depth::Summary {
-        let mut of = |file| read(file).and_then(|text| stalls(&text));
+        let mut of = |file| read.text("", file).and_then(stalls);
         numbers.pressure = Pressure {
             cpu: of("cpu.pressure"),
             memory: of("memory.pressure"),
@@ -37,53 +43,57 @@ pub(super) fn numbers(depth: Depth, swap: bool, read: Files<'_>) -> Numbers {
     if depth >= Depth::Everything {
         limits(&mut numbers.limits, read);
         numbers.tasks = Tasks {
-            threads: read("pids.current").and_then(|text| number(&text)),
-            threads_max: read("pids.max").and_then(|text| number(&text)),
+            threads: told(read, "pids.current"),
+            threads_max: told(read, "pids.max"),
             ..Tasks::default()
         };
-        numbers.devices = devices(&read("io.stat").unwrap_or_default());
+        numbers.devices = devices(text(read, "io.stat"));
     }
     numbers
 }
 
 fn cpu(stat: &str) -> Cpu {
-    let values: BTreeMap<&str, u64> = keyed(stat).collect_ordered();
-    let nanos = |key: &str| values.get(key).map(|us| us.saturating_mul(1000));
-    let count = |key: &str| values.get(key).copied().unwrap_or(0);
-    Cpu {
-        total_nanos: nanos("usage_usec"),
-        user_nanos: nanos("user_usec"),
-        system_nanos: nanos("system_usec"),
-        periods: values.get("nr_periods").map(|elapsed| Periods {
-            elapsed: *elapsed,
-            throttled: count("nr_throttled"),
-            throttled_nanos: nanos("throttled_usec").unwrap_or(0),
-            bursts: count("nr_bursts"),
-            burst_nanos: nanos("burst_usec").unwrap_or(0),
-        }),
+    let (mut cpu, mut periods, mut has_periods) = (Cpu::default(), Periods::default(), false);
+    for (key, value) in keyed(stat) {
+        let nanos = value.saturating_mul(1000);
+        match key {
+            "usage_usec" => cpu.total_nanos = Some(nanos),
+            "user_usec" => cpu.user_nanos = Some(nanos),
+            "system_usec" => cpu.system_nanos = Some(nanos),
+            "nr_periods" => (periods.elapsed, has_periods) = (value, true),
+            "nr_throttled" => periods.throttled = value,
+            "throttled_usec" => periods.throttled_nanos = nanos,
+            "nr_bursts" => periods.bursts = value,
+            "burst_usec" => periods.burst_nanos = nanos,
+            _ => {}
+        }
     }
+    cpu.periods = has_periods.then_some(periods);
+    cpu
 }
 
 fn memory(depth: Depth, swap: bool, read: Files<'_>) -> Memory {
-    let usage = read("memory.current").and_then(|text| number(&text));
-    let stat = read("memory.stat").unwrap_or_default();
-    let parts = parts(&stat);
+    let usage = told(read, "memory.current");
     let mut memory = Memory {
         usage,
-        working_set: usage.map(|usage| usage.saturating_sub(parts.map_or(0, |parts| parts.inactive_file))),
         swap: match swap {
-            true => read("memory.swap.current").and_then(|text| number(&text)),
+            true => told(read, "memory.swap.current"),
             false => usage.map(|_| 0),
         },
-        parts,
         ..Memory::default()
     };
-    if depth >= Depth::Everything {
-        memory.kernel = value_of(&stat, "kernel");
-        memory.peak = read("memory.peak").and_then(|text| number(&text));
-        let events = read("memory.events").unwrap_or_default();
-        memory.limit_hits = value_of(&events, "max");
-        memory.oom_kills = value_of(&events, "oom_kill");
+    let everything = depth >= Depth::Everything;
+    if everything {
+        memory.peak = told(read, "memory.peak");
+        let events = text(read, "memory.events");
+        memory.limit_hits = value_of(events, "max");
+        memory.oom_kills = value_of(events, "oom_kill");
+    }
+    let stat = text(read, "memory.stat");
+    memory.parts = parts(stat);
+    memory.working_set = usage.map(|usage| usage.saturating_sub(memory.parts.map_or(0, |parts| parts.inactive_file)));
+    if everything {
+        memory.kernel = value_of(stat, "kernel");
     }
     memory
 }
@@ -91,17 +101,19 @@ fn memory(depth: Depth, swap: bool, read: Files<'_>) -> Memory {
 fn parts(stat: &str) -> Option<MemoryParts> {
     let mut parts = MemoryParts::default();
     let mut is_told = false;
-    for (key, value) in keyed(stat) {
-        match key {
-            "anon" => parts.rss = value,
-            "file" => parts.cache = value,
-            "file_mapped" => parts.mapped_file = value,
-            "active_file" => parts.active_file = value,
-            "inactive_file" => parts.inactive_file = value,
-            "pgfault" => parts.faults.0 = value,
-            "pgmajfault" => parts.faults.1 = value,
+    for (key, value) in pairs(stat) {
+        let into = match key {
+            "anon" => &mut parts.rss,
+            "file" => &mut parts.cache,
+            "file_mapped" => &mut parts.mapped_file,
+            "active_file" => &mut parts.active_file,
+            "inactive_file" => &mut parts.inactive_file,
+            "pgfault" => &mut parts.faults.0,
+            "pgmajfault" => &mut parts.faults.1,
             _ => continue,
-        }
+        };
+        let Some(value) = number(value) else { continue };
+        *into = value;
         is_told = true;
     }
     // There is one count, and it has all below in it.
@@ -110,13 +122,11 @@ fn parts(stat: &str) -> Option<MemoryParts> {
 }
 
 fn limits(limits: &mut Limits, read: Files<'_>) {
-    let max = read("cpu.max").unwrap_or_default();
-    let (quota, period) = max.trim().split_once(' ').unwrap_or_default();
-    let weight = read("cpu.weight").and_then(|text| number(&text));
-    limits.quota_us = quota.parse().ok();
-    limits.period_us = period.parse().ok();
+    let (quota, period) = text(read, "cpu.max").trim().split_once(' ').unwrap_or_default();
+    (limits.quota_us, limits.period_us) = (quota.parse().ok(), period.parse().ok());
+    let weight = told(read, "cpu.weight");
     limits.shares = weight.filter(|weight| *weight > 0).map(shares);
-    limits.reservation = read("memory.min").and_then(|text| number(&text));
+    limits.reservation = told(read, "memory.min");
     limits.has = (weight.is_some(), limits.reservation.is_some());
 }
 
@@ -191,14 +201,26 @@ mod tests {
         ),
     ];
 
+    struct Given<'a> {
+        without: &'a [&'a str],
+        asked: Vec<&'static str>,
+    }
+
+    impl Texts for Given<'_> {
+        fn text(&mut self, _tree: &'static str, file: &'static str) -> Option<&str> {
+            self.asked.push(file);
+            let mut there = FILES.iter().filter(|(name, _)| !self.without.contains(name));
+            there.find(|(name, _)| *name == file).map(|(_, text)| *text)
+        }
+    }
+
     fn read(depth: Depth, swap: bool, without: &[&str]) -> (Numbers, Vec<&'static str>) {
-        let mut asked = Vec::new();
-        let numbers = numbers(depth, swap, &mut |file| {
-            asked.push(file);
-            let found = FILES.iter().find(|(name, _)| *name == file && !without.contains(name));
-            found.map(|(_, text)| (*text).to_owned())
-        });
-        (numbers, asked)
+        let mut given = Given {
+            without,
+            asked: Vec::new(),
+        };
+        let numbers = numbers(depth, swap, &mut given);
+        (numbers, given.asked)
     }
 
     #[test]

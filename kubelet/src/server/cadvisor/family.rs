@@ -249,9 +249,15 @@ impl Writer<'_> {
         for part in [name, "{", &labels.0, more, &labels.1, "} "] {
             self.out.push_str(part);
         }
+        // Nearly all are whole numbers, which are written faster as such.
+        let whole = value as i64;
+        let _ = match whole as f64 == value && whole.unsigned_abs() < 1 << 53 {
+            true => write!(self.out, "{whole}"),
+            false => write!(self.out, "{value}"),
+        };
         let _ = match at_ms {
-            Some(at_ms) => writeln!(self.out, "{value} {at_ms}"),
-            None => writeln!(self.out, "{value}"),
+            Some(at_ms) => writeln!(self.out, " {at_ms}"),
+            None => writeln!(self.out),
         };
     }
 }

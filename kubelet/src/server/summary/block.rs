@@ -1,22 +1,23 @@
-//! The blocks of the summary, each with the time of its numbers. Pure.
+//! The blocks of the summary, each with the time of its numbers, written as the JSON they are: of many pods there are many. Pure.
 
 use crate::host::machine::Disk;
 use crate::host::traffic::Traffic;
 use crate::host::usage::TreeUsage;
 use crate::stats::files::PodFiles;
 use crate::stats::numbers::{Numbers, Stall, Stalls};
-use client::ordered::CollectOrdered;
-use jiff::Timestamp;
-use serde_json::{Map, Value, json};
+use std::fmt::Write;
 
 /// The interface a network is known by.
 const MAIN_INTERFACE: &str = "eth0";
 
-/// An object of blocks.
-pub(super) struct Blocks {
-    time: String,
-    out: Map<String, Value>,
+/// An object that is being written, whose blocks are of one time.
+pub(super) struct Blocks<'a> {
+    out: &'a mut String,
+    time: &'a str,
 }
+
+/// Numbers by name; what is not known is left out.
+type Known<'a> = &'a [(&'a str, Option<u64>)];
 
 /// Bytes and inodes of a tree that was counted to its end.
 pub(super) fn counted(tree: &TreeUsage) -> (Option<u64>, Option<u64>) {
@@ -26,47 +27,107 @@ pub(super) fn counted(tree: &TreeUsage) -> (Option<u64>, Option<u64>) {
     }
 }
 
-impl Blocks {
-    /// An empty one, whose blocks are of that time.
-    pub(super) fn at(at: Timestamp) -> Self {
-        Self {
-            time: at.to_string(),
-            out: Map::new(),
-        }
+/// Puts a comma, unless it would be the first thing in its object or list.
+fn separate(out: &mut String) {
+    if !matches!(out.as_bytes().last(), Some(b'{' | b'[')) {
+        out.push(',');
+    }
+}
+
+/// Writes an object into a list, or by itself.
+pub(super) fn object(out: &mut String, time: &str, fill: impl FnOnce(&mut Blocks<'_>)) {
+    if !out.is_empty() && !out.ends_with(':') {
+        separate(out);
+    }
+    out.push('{');
+    fill(&mut Blocks { out, time });
+    out.push('}');
+}
+
+impl Blocks<'_> {
+    fn name(&mut self, name: &str) {
+        separate(self.out);
+        self.out.push('"');
+        self.out.push_str(name);
+        self.out.push_str("\":");
     }
 
-    pub(super) fn done(self) -> Map<String, Value> {
-        self.out
+    /// An object in this one.
+    pub(super) fn object(&mut self, name: &str, fill: impl FnOnce(&mut Blocks<'_>)) {
+        self.name(name);
+        object(self.out, self.time, fill);
     }
 
-    pub(super) fn put(&mut self, name: &str, value: Value) {
-        self.out.insert(name.to_owned(), value);
+    /// A list in this one, into which [`object`] writes.
+    pub(super) fn list(&mut self, name: &str, fill: impl FnOnce(&mut String)) {
+        self.name(name);
+        self.out.push('[');
+        fill(self.out);
+        self.out.push(']');
     }
 
     pub(super) fn text(&mut self, name: &str, text: &str) {
-        self.put(name, Value::from(text));
+        self.name(name);
+        // Of nearly all there is nothing to escape.
+        let is_plain = text.bytes().all(|byte| byte >= 0x20 && byte != b'"' && byte != b'\\');
+        match is_plain {
+            true => {
+                self.out.push('"');
+                self.out.push_str(text);
+                self.out.push('"');
+            }
+            false => {
+                let _ = write!(self.out, "{}", serde_json::Value::from(text));
+            }
+        }
+    }
+
+    fn time(&mut self) {
+        self.text("time", self.time);
+    }
+
+    pub(super) fn number(&mut self, name: &str, number: u64) {
+        self.name(name);
+        let _ = write!(self.out, "{number}");
+    }
+
+    fn known(&mut self, numbers: Known<'_>) {
+        for (name, number) in numbers {
+            if let Some(number) = number {
+                self.number(name, *number);
+            }
+        }
     }
 
     /// A block of the numbers that are known; none if there are none.
-    pub(super) fn numbers(&mut self, name: &str, numbers: &[(&str, Option<u64>)]) {
+    pub(super) fn numbers(&mut self, name: &str, numbers: Known<'_>) {
         self.block(name, numbers, None);
     }
 
-    fn block(&mut self, name: &str, numbers: &[(&str, Option<u64>)], pressure: Option<&Stalls>) {
-        let mut block: Map<String, Value> = numbers
-            .iter()
-            .filter_map(|(name, number)| Some(((*name).to_owned(), Value::from((*number)?))))
-            .collect_ordered();
-        if let Some(pressure) = pressure {
-            block.insert(
-                "psi".to_owned(),
-                json!({"full": stall(&pressure.full), "some": stall(&pressure.some)}),
-            );
+    fn block(&mut self, name: &str, numbers: Known<'_>, pressure: Option<&Stalls>) {
+        if pressure.is_none() && numbers.iter().all(|(_, number)| number.is_none()) {
+            return;
         }
-        if !block.is_empty() {
-            block.insert("time".to_owned(), Value::from(self.time.as_str()));
-            self.put(name, Value::Object(block));
-        }
+        self.object(name, |block| {
+            block.time();
+            block.known(numbers);
+            if let Some(pressure) = pressure {
+                block.object("psi", |psi| {
+                    psi.stall("full", &pressure.full);
+                    psi.stall("some", &pressure.some);
+                });
+            }
+        });
+    }
+
+    fn stall(&mut self, name: &str, stall: &Stall) {
+        self.object(name, |out| {
+            out.number("total", stall.total_us);
+            for (name, average) in ["avg10", "avg60", "avg300"].into_iter().zip(stall.averages) {
+                out.name(name);
+                let _ = write!(out.out, "{average:?}");
+            }
+        });
     }
 
     /// CPU time.
@@ -115,44 +176,36 @@ impl Blocks {
 
     /// A file system and what is used of it; nothing if neither is known.
     pub(super) fn disk(&mut self, name: &str, disk: Option<Disk>, used: (Option<u64>, Option<u64>)) {
-        let block = self.of_disk(disk, used);
-        if block.len() > 1 {
-            self.put(name, Value::Object(block));
-        }
+        self.numbers(name, &of_disk(disk, used));
     }
 
-    fn of_disk(&self, disk: Option<Disk>, (bytes, inodes): (Option<u64>, Option<u64>)) -> Map<String, Value> {
-        // One without a size is not there.
-        let disk = disk.filter(|disk| disk.capacity > 0);
-        let count = |number: fn(&Disk) -> i64| disk.as_ref().and_then(|disk| u64::try_from(number(disk)).ok());
-        let known = [
-            ("availableBytes", count(|disk| disk.available)),
-            ("capacityBytes", count(|disk| disk.capacity)),
-            ("usedBytes", bytes),
-            ("inodesFree", count(|disk| disk.inodes_free)),
-            ("inodes", count(|disk| disk.inodes)),
-            ("inodesUsed", inodes),
-        ];
-        let known = known.into_iter();
-        let mut block: Map<String, Value> = known
-            .filter_map(|(name, number)| Some((name.to_owned(), Value::from(number?))))
-            .collect_ordered();
-        block.insert("time".to_owned(), Value::from(self.time.as_str()));
-        block
+    /// The same, of another time, and there whatever is known.
+    pub(super) fn disk_at(&mut self, name: &str, time: &str, disk: Disk, used: (Option<u64>, Option<u64>)) {
+        let known = of_disk(Some(disk), used);
+        self.name(name);
+        object(self.out, time, |block| {
+            if known.iter().any(|(_, number)| number.is_some()) {
+                block.time();
+            }
+            block.known(&known);
+        });
     }
 
     /// The pod's volumes, of the time they were counted.
     pub(super) fn volumes(&mut self, files: &PodFiles) {
-        let of_count = Self::at(files.at);
-        let volumes = files.volumes.iter().map(|(name, volume)| {
-            let mut block = of_count.of_disk(Some(volume.disk), counted(&volume.usage));
-            block.insert("name".to_owned(), Value::from(name.as_str()));
-            Value::Object(block)
-        });
-        let volumes: Vec<Value> = volumes.collect();
-        if !volumes.is_empty() {
-            self.put("volume", Value::Array(volumes));
+        if files.volumes.is_empty() {
+            return;
         }
+        let of_count = files.at.to_string();
+        self.list("volume", |out| {
+            for (name, volume) in &files.volumes {
+                object(out, &of_count, |block| {
+                    block.time();
+                    block.known(&of_disk(Some(volume.disk), counted(&volume.usage)));
+                    block.text("name", name);
+                });
+            }
+        });
     }
 
     /// The network: its main interface, whose name is empty where there is none of that name, as upstream's, and each of them.
@@ -160,19 +213,40 @@ impl Blocks {
         if interfaces.is_empty() {
             return;
         }
-        let block = |of: &Traffic| {
-            json!({"name": of.name, "rxBytes": of.received.bytes, "rxErrors": of.received.errors,
-                "txBytes": of.sent.bytes, "txErrors": of.sent.errors})
-        };
         let main = interfaces.iter().find(|interface| interface.name == MAIN_INTERFACE);
-        let mut network = main.map_or_else(|| json!({"name": ""}), block);
-        network["time"] = Value::from(self.time.as_str());
-        network["interfaces"] = interfaces.iter().map(block).collect();
-        self.put("network", network);
+        self.object("network", |network| {
+            network.time();
+            match main {
+                Some(main) => network.interface(main),
+                None => network.text("name", ""),
+            }
+            network.list("interfaces", |out| {
+                for of in interfaces {
+                    object(out, "", |block| block.interface(of));
+                }
+            });
+        });
+    }
+
+    fn interface(&mut self, of: &Traffic) {
+        self.text("name", &of.name);
+        self.number("rxBytes", of.received.bytes);
+        self.number("rxErrors", of.received.errors);
+        self.number("txBytes", of.sent.bytes);
+        self.number("txErrors", of.sent.errors);
     }
 }
 
-fn stall(stall: &Stall) -> Value {
-    let [avg10, avg60, avg300] = stall.averages;
-    json!({"total": stall.total_us, "avg10": avg10, "avg60": avg60, "avg300": avg300})
+fn of_disk(disk: Option<Disk>, (bytes, inodes): (Option<u64>, Option<u64>)) -> [(&'static str, Option<u64>); 6] {
+    // One without a size is not there.
+    let disk = disk.filter(|disk| disk.capacity > 0);
+    let count = |number: fn(&Disk) -> i64| disk.as_ref().and_then(|disk| u64::try_from(number(disk)).ok());
+    [
+        ("availableBytes", count(|disk| disk.available)),
+        ("capacityBytes", count(|disk| disk.capacity)),
+        ("usedBytes", bytes),
+        ("inodesFree", count(|disk| disk.inodes_free)),
+        ("inodes", count(|disk| disk.inodes)),
+        ("inodesUsed", inodes),
+    ]
 }

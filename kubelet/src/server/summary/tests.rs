@@ -9,9 +9,14 @@ use crate::stats::files::VolumeUse;
 use crate::stats::node::Node;
 use crate::stats::numbers::{MemoryParts, Stall, Stalls};
 use crate::stats::sampler::Group;
+use serde_json::{Value, json};
 use std::path::Path;
 
 const TIME: &str = "1970-01-01T00:00:00Z";
+
+fn document(name: &str, look: &Look, told: &Option<Vec<ContainerUsage>>, rest: Option<&Rest>) -> Value {
+    serde_json::from_str(&super::document(name, look, told, rest)).expect("JSON")
+}
 
 fn group(id: &str, scale: u64) -> Group {
     let mut numbers = Numbers::default();

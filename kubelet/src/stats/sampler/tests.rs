@@ -233,7 +233,11 @@ async fn a_look_nobody_waits_for_ends_before_the_next_pod() {
             socket: None,
             misc: None,
         };
-        let look = job.run(Timestamp::UNIX_EPOCH, &AtomicBool::new(given_up));
+        let look = job.run(
+            Timestamp::UNIX_EPOCH,
+            &mut Opened::default(),
+            &AtomicBool::new(given_up),
+        );
         (look.pods.len(), look.failed)
     };
     assert_eq!((looked(false), looked(true)), ((1, false), (0, true)));
