@@ -19,7 +19,7 @@ use crate::parts::Parts;
 use crate::runtime::RuntimeError;
 use crate::runtime::observed::ContainerState;
 use futures::FutureExt;
-use rotation::{Log, Step};
+use rotation::{Log, Most, Step};
 use schedule::Sample;
 use std::collections::BTreeMap;
 use std::io;
@@ -85,6 +85,8 @@ struct Watched {
     busy: bool,
     /// How often in a row that failed.
     failures: u32,
+    /// The runtime said that it opened a log, and none was seen since.
+    promised: bool,
 }
 
 /// Rotates the logs of one kubelet's containers.
@@ -94,7 +96,8 @@ pub struct Rotator {
     files: FileWork,
     workers: Arc<Semaphore>,
     watched: BTreeMap<ContainerId, Watched>,
-    tasks: JoinSet<Result<(), RotateError>>,
+    /// Each tells whether the runtime said that it opened a log.
+    tasks: JoinSet<Result<bool, RotateError>>,
     /// Which container a task is about.
     about: BTreeMap<Id, ContainerId>,
     /// Tells file work to leave off: it goes on at the next start.
@@ -177,6 +180,7 @@ impl Rotator {
                         due: Instant::now(),
                         busy: false,
                         failures: 0,
+                        promised: false,
                     };
                     self.watched.insert(container.id.clone(), fresh);
                 }
@@ -189,6 +193,7 @@ impl Rotator {
         let Some(watched) = self.watched.get_mut(&id) else {
             return;
         };
+        let promised = std::mem::take(&mut watched.promised);
         let step = match size {
             Ok(Some(size)) if size < size_max || size == 0 => {
                 let sample = Sample { at: now, size };
@@ -197,7 +202,19 @@ impl Rotator {
                 watched.failures = 0;
                 return;
             }
-            Ok(Some(_)) => Step::Rotate,
+            Ok(Some(_)) => {
+                if promised {
+                    watched.failures = 0;
+                }
+                Step::Rotate
+            }
+            // Asked again at once it would say so again, without end.
+            Ok(None) if promised => {
+                tracing::warn!(container = %id, "the runtime says that it opened the container's log, and there is none");
+                watched.due = now + schedule::after_failure(watched.failures, interval);
+                watched.failures += 1;
+                return;
+            }
             // A rotation that a kubelet died in, or somebody removed it: the runtime writes to a file without this name.
             Ok(None) => Step::Reopen,
             Err(error) => {
@@ -212,14 +229,17 @@ impl Rotator {
             parts: self.parts.clone(),
             files: self.files.clone(),
             workers: self.workers.clone(),
-            files_max: self.rules.files_max,
+            most: Most {
+                files: self.rules.files_max,
+                bytes: size_max,
+            },
             stopping: self.stopping.clone(),
         };
         let task = self.tasks.spawn(work.run(id.clone(), log, step).boxed());
         self.about.insert(task.id(), id);
     }
 
-    fn take(&mut self, ended: Result<(Id, Result<(), RotateError>), JoinError>) {
+    fn take(&mut self, ended: Result<(Id, Result<bool, RotateError>), JoinError>) {
         let (task, done) = match ended {
             Ok((task, done)) => (task, done),
             Err(error) => (error.id(), Err(RotateError::Work(WorkError::Lost))),
@@ -232,8 +252,9 @@ impl Rotator {
         watched.sample = None;
         let now = Instant::now();
         match done {
-            Ok(()) => {
-                watched.failures = 0;
+            // Whether that was a success is seen at the next look.
+            Ok(promised) => {
+                watched.promised = promised;
                 watched.due = now + schedule::SOONEST;
             }
             Err(error) => {
@@ -261,12 +282,12 @@ struct Work {
     parts: Arc<Parts>,
     files: FileWork,
     workers: Arc<Semaphore>,
-    files_max: usize,
+    most: Most,
     stopping: Arc<AtomicBool>,
 }
 
 impl Work {
-    async fn run(self, id: ContainerId, log: Log, step: Step) -> Result<(), RotateError> {
+    async fn run(self, id: ContainerId, log: Log, step: Step) -> Result<bool, RotateError> {
         let turn = self.workers.acquire().await;
         let done = match step {
             Step::Reopen => self.reopen(&id, log).await,
@@ -276,25 +297,26 @@ impl Work {
         done
     }
 
-    async fn reopen(&self, id: &ContainerId, log: Log) -> Result<(), RotateError> {
+    async fn reopen(&self, id: &ContainerId, log: Log) -> Result<bool, RotateError> {
         let root = self.parts.context.pod_logs_dir.clone();
         let missing = self.files.run(id.as_str(), move || rotation::is_missing(&root, &log));
-        match missing.await?? {
-            true => Ok(self.parts.runtime.reopen_log(id).await?),
-            false => Ok(()),
+        let is_missing = missing.await??;
+        if is_missing {
+            self.parts.runtime.reopen_log(id).await?;
         }
+        Ok(is_missing)
     }
 
-    async fn rotate(&self, id: &ContainerId, log: Log) -> Result<(), RotateError> {
-        let (root, most) = (self.parts.context.pod_logs_dir.clone(), self.files_max);
+    async fn rotate(&self, id: &ContainerId, log: Log) -> Result<bool, RotateError> {
+        let (root, most) = (self.parts.context.pod_logs_dir.clone(), self.most);
         let (of, now, stopping) = (log.clone(), self.parts.clock.now(), self.stopping.clone());
         let work = move || rotation::put_aside(&root, &of, most, now, &stopping, &mut |_| {});
         let Some(aside) = self.files.run(id.as_str(), work).await?? else {
-            return Ok(());
+            return Ok(false);
         };
         let Err(error) = self.parts.runtime.reopen_log(id).await else {
             tracing::debug!(container = %id, aside, "a container's log is rotated");
-            return Ok(());
+            return Ok(true);
         };
         let root = self.parts.context.pod_logs_dir.clone();
         let back = move || rotation::put_back(&root, &log, &aside);

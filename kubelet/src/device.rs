@@ -24,6 +24,7 @@ use crate::host::FileWork;
 use crate::metrics::DeviceMetrics;
 use crate::pinning::hint::NumaMask;
 use crate::reason::device_health;
+use crate::rpc::budget::Budget;
 use client::ordered::CollectOrdered;
 use draft::Draft;
 use k8s_openapi::api::core::v1::{Pod, ResourceHealth, ResourceStatus};
@@ -54,6 +55,8 @@ struct Inner {
     news: watch::Sender<u64>,
     metrics: DeviceMetrics,
     files: FileWork,
+    /// What plugins have sent and nobody has looked at.
+    unread: Budget,
 }
 
 #[derive(Default)]
@@ -168,6 +171,7 @@ impl Devices {
             news: watch::Sender::default(),
             metrics,
             files: FileWork::new(keep::DEADLINE),
+            unread: Budget::new(plugin::UNREAD_BYTES_MAX),
         }))
     }
 
@@ -179,6 +183,10 @@ impl Devices {
 
     fn directory(&self) -> &Path {
         &self.0.directory
+    }
+
+    fn unread(&self) -> &Budget {
+        &self.0.unread
     }
 
     fn metrics(&self) -> &DeviceMetrics {

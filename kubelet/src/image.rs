@@ -33,8 +33,10 @@ use proto::cri as pb;
 use provider::Providers;
 use puller::{PullError, Pulled, Puller};
 use records::{Open, RecordError, Records};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use verification::{Access, Verdict};
 
@@ -165,6 +167,11 @@ impl Images {
     /// The ids of images that pods were given within the last minutes: their containers may not be there yet.
     pub fn given_lately(&self) -> Vec<String> {
         self.given.lately()
+    }
+
+    /// The images that were pulled since this was last asked, by id, each with when.
+    pub fn take_pulled(&self) -> BTreeMap<String, Instant> {
+        self.given.take_pulled()
     }
 
     async fn find_or_pull(
@@ -313,11 +320,12 @@ impl Images {
         let pulling = format!("Pulling image \"{given}\"");
         self.recorder
             .container(pod, &container.name, Severity::Normal, reason::event::PULLING, pulling);
-        let begun = tokio::time::Instant::now();
+        let begun = Instant::now();
         let result = self.pull_and_record(image, credentials, sandbox).await;
         let waited = begun.elapsed();
         match result {
             Ok((info, pulled)) => {
+                self.given.pulled(&info.id);
                 self.metrics.pulled(info.size, waited);
                 let message = format!(
                     "Successfully pulled image \"{given}\" in {} ({} including waiting). Image size: {} bytes.",

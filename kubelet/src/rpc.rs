@@ -1,16 +1,19 @@
 //! gRPC calls over bytes: what a call is made of stands once, and not once a method as in the generated bindings' clients and servers,
 //! which cost ten kilobytes each. Messages become bytes and back at its edge. Owns no connection and no deadline but those it is given.
 
+pub(crate) mod budget;
 pub(crate) mod dial;
 #[cfg(test)]
 mod tests;
 
+use budget::{Budget, Counted};
 use bytes::{Buf, BufMut, Bytes};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use http::uri::PathAndQuery;
 use hyper::body::Incoming;
-use prost::Message;
+use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
+use prost::{DecodeError, Message};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -43,7 +46,7 @@ impl Failure {
 /// One service at the other end of a channel. Clones share the connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
-    grpc: Grpc<Channel>,
+    grpc: Grpc<Counted>,
     /// Its name with its package's.
     service: &'static str,
 }
@@ -51,7 +54,16 @@ pub(crate) struct Client {
 impl Client {
     /// A client of a service, by its full name. Answers larger than `answer_max` bytes are refused.
     pub(crate) fn new(channel: Channel, service: &'static str, answer_max: usize) -> Self {
-        let grpc = Grpc::new(channel).max_decoding_message_size(answer_max);
+        Self::counting(channel, None, service, answer_max)
+    }
+
+    /// The same, of whose answers no more is held that is not whole than a budget has.
+    pub(crate) fn within(channel: Channel, budget: Budget, service: &'static str, answer_max: usize) -> Self {
+        Self::counting(channel, Some(budget), service, answer_max)
+    }
+
+    fn counting(channel: Channel, budget: Option<Budget>, service: &'static str, answer_max: usize) -> Self {
+        let grpc = Grpc::new(Counted { channel, budget }).max_decoding_message_size(answer_max);
         Self { grpc, service }
     }
 
@@ -73,7 +85,14 @@ impl Client {
         answer.map(|answer| answer.and_then(|bytes| decoded(bytes).map_err(Failure::Status)))
     }
 
-    fn ask(
+    /// The same, which refuses to read larger answers.
+    pub(crate) fn reading_at_most(mut self, bytes: usize) -> Self {
+        self.grpc = self.grpc.max_decoding_message_size(bytes);
+        self
+    }
+
+    /// As [`Self::call`], but the answer stays the bytes it is: whoever asks may look how much there is in it before it is decoded.
+    pub(crate) fn ask(
         &self,
         method: &str,
         message: Vec<u8>,
@@ -121,7 +140,7 @@ impl Client {
     }
 }
 
-async fn ready(grpc: &mut Grpc<Channel>) -> Result<(), Status> {
+async fn ready(grpc: &mut Grpc<Counted>) -> Result<(), Status> {
     let ready = grpc.ready().await;
     ready.map_err(|error| Status::unknown(format!("Service was not ready: {error}")))
 }
@@ -132,6 +151,34 @@ async fn ready(grpc: &mut Grpc<Channel>) -> Result<(), Status> {
 /// They are none, told as gRPC libraries do.
 pub(crate) fn decoded<M: Message + Default>(bytes: Bytes) -> Result<M, Status> {
     M::decode(bytes).map_err(|error| Status::internal(error.to_string()))
+}
+
+/// How many messages a message has in its repeated field `tag`, and the bytes of the first of them: what takes two bytes here may take
+/// hundreds once it is decoded.
+///
+/// # Errors
+/// The bytes are no message.
+pub(crate) fn repeated(message: &Bytes, tag: u32) -> Result<(usize, Option<Bytes>), Status> {
+    let damaged = |error: DecodeError| Status::internal(error.to_string());
+    let (mut rest, mut count, mut first) = (message.clone(), 0, None);
+    while rest.has_remaining() {
+        let (found, wire_type) = decode_key(&mut rest).map_err(damaged)?;
+        if found != tag || wire_type != WireType::LengthDelimited {
+            skip_field(wire_type, found, &mut rest, DecodeContext::default()).map_err(damaged)?;
+            continue;
+        }
+        let length = decode_varint(&mut rest).map_err(damaged)?;
+        let length = usize::try_from(length)
+            .ok()
+            .filter(|length| *length <= rest.remaining());
+        let Some(length) = length else {
+            return Err(Status::internal("failed to decode Protobuf message: buffer underflow"));
+        };
+        let one = rest.split_to(length);
+        count += 1;
+        first.get_or_insert(one);
+    }
+    Ok((count, first))
 }
 
 /// What a method of ours makes of a request.

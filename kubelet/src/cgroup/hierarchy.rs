@@ -289,12 +289,24 @@ fn write_value(file: &Path, value: String) -> Result<(), CgroupError> {
         {
             Ok(())
         }
+        // A pod that ran before its reservations were limited may have more of them: what it has it keeps, and goes on.
+        Err(error) if is_kept(file, error.kind()) => {
+            let file = file.display();
+            tracing::warn!(%file, value, "more huge pages are reserved than may be: their reservation is not limited");
+            Ok(())
+        }
         Err(source) => Err(CgroupError::Write {
             path: file.to_owned(),
             value,
             source,
         }),
     }
+}
+
+/// Whether a value was refused because more huge pages are reserved.
+fn is_kept(file: &Path, why: io::ErrorKind) -> bool {
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    why == io::ErrorKind::ResourceBusy && name.starts_with("hugetlb.") && name.contains(".rsvd.")
 }
 
 fn child_dirs(path: &Path) -> Result<Vec<PathBuf>, CgroupError> {
@@ -323,5 +335,23 @@ fn check_empty(path: &Path) -> Result<(), CgroupError> {
             source: io::ErrorKind::ResourceBusy.into(),
         }),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reservation_that_is_larger_than_may_be_is_kept_and_nothing_else_that_the_kernel_refuses() {
+        for (file, why, kept) in [
+            ("/a/hugetlb.2MB.rsvd.max", io::ErrorKind::ResourceBusy, true),
+            ("/a/hugetlb.1GB.rsvd.limit_in_bytes", io::ErrorKind::ResourceBusy, true),
+            ("/a/hugetlb.2MB.rsvd.max", io::ErrorKind::InvalidInput, false),
+            ("/a/hugetlb.2MB.max", io::ErrorKind::ResourceBusy, false),
+            ("/hugetlb.2MB.rsvd.max/memory.max", io::ErrorKind::ResourceBusy, false),
+        ] {
+            assert_eq!(is_kept(Path::new(file), why), kept, "{file} {why}");
+        }
     }
 }

@@ -1,6 +1,8 @@
 //! Both hierarchies on temporary trees. A plain directory keeps whatever file is written, so each tree is given the
 //! files a kernel would make.
 
+mod huge_pages;
+
 use super::systemd::testing::FakeSystemd;
 use super::*;
 use crate::pod::spec::testing::pod;

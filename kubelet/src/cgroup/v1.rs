@@ -108,6 +108,12 @@ impl Trees {
         }
         for (size, limit) in &values.hugepages {
             put("hugetlb", format!("hugetlb.{size}.limit_in_bytes"), *limit);
+            // What is reserved counts apart from what is in use, where the kernel counts it.
+            let reserved = format!("hugetlb.{size}.rsvd.limit_in_bytes");
+            let tree = self.in_tree("hugetlb", path);
+            if tree.is_some_and(|dir| dir.join(&reserved).exists()) {
+                put("hugetlb", reserved, *limit);
+            }
         }
         out
     }

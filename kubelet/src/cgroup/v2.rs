@@ -98,6 +98,11 @@ impl Tree {
         }
         for (size, limit) in &values.hugepages {
             out.push((dir.join(format!("hugetlb.{size}.max")), limit.to_string()));
+            // What is reserved counts apart from what is in use, where the kernel counts it.
+            let reserved = dir.join(format!("hugetlb.{size}.rsvd.max"));
+            if reserved.exists() {
+                out.push((reserved, limit.to_string()));
+            }
         }
         out
     }

@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Mutex;
+use tokio::time::Instant;
 
 /// Tells how full the file system is that a path is on.
 pub type Measure = Arc<dyn Fn(&Path) -> Space + Send + Sync>;
@@ -88,6 +89,8 @@ pub(super) struct ImageCollector {
     kept: Used,
     measure: Measure,
     files: FileWork,
+    /// What the history's times count from.
+    begun: Instant,
     history: Mutex<History>,
 }
 
@@ -124,6 +127,7 @@ impl ImageCollector {
             kept: Used(kept.collect_ordered()),
             measure,
             files: FileWork::new(MEASURE_DEADLINE),
+            begun: Instant::now(),
             history: Mutex::default(),
         }
     }
@@ -143,9 +147,15 @@ impl ImageCollector {
             return Ok(());
         }
         let ran = SignedDuration::try_from(ran).unwrap_or(SignedDuration::MAX);
-        let old = images::outdated(&look.choice, &history, &self.rules, ran, self.parts.clock.now());
+        let old = images::outdated(
+            &look.choice,
+            &history,
+            &self.rules,
+            ran,
+            self.since_begun(Instant::now()),
+        );
         if !old.is_empty() {
-            let removed = self.remove(&look, &old, Reason::Age, None, None).await?;
+            let removed = self.remove(&mut history, &look, &old, Reason::Age, None, None).await?;
             look = self.look(&mut history).await?;
             if let Some(first) = removed.first {
                 let (wanted, freed) = (0, removed.freed);
@@ -166,7 +176,14 @@ impl ImageCollector {
         );
         let order = look.choice.images.clone();
         let removed = self
-            .remove(&look, &order, Reason::Space, Some(&path), Some(need.available))
+            .remove(
+                &mut history,
+                &look,
+                &order,
+                Reason::Space,
+                Some(&path),
+                Some(need.available),
+            )
             .await?;
         if let Some(first) = removed.first {
             let (wanted, freed) = (need.bytes, removed.freed);
@@ -190,7 +207,9 @@ impl ImageCollector {
         let look = self.look(&mut history).await?;
         let path = self.file_system().await?;
         let order = look.choice.images.clone();
-        let removed = self.remove(&look, &order, Reason::Space, path.as_deref(), None).await?;
+        let removed = self
+            .remove(&mut history, &look, &order, Reason::Space, path.as_deref(), None)
+            .await?;
         match removed.first {
             Some(first) => Err(PassError::Removal {
                 wanted: i64::MAX,
@@ -207,10 +226,18 @@ impl ImageCollector {
     async fn look(&self, history: &mut History) -> Result<Look, PassError> {
         let images = self.parts.runtime.list_images().await?;
         let used = self.used().await?;
-        let now = self.parts.clock.now();
+        let now = self.since_begun(Instant::now());
+        for (id, at) in self.images.take_pulled() {
+            history.pulled(&id, self.since_begun(at));
+        }
         history.note(&images, &used, now);
         let choice = images::choose(&images, history, &used, &self.kept, &self.rules, now);
         Ok(Look { images, choice })
+    }
+
+    fn since_begun(&self, at: Instant) -> SignedDuration {
+        let since = at.saturating_duration_since(self.begun);
+        SignedDuration::try_from(since).unwrap_or(SignedDuration::MAX)
     }
 
     /// What uses images now: containers in every state, pods that have not ended (their containers, and volumes that are images), and
@@ -236,6 +263,7 @@ impl ImageCollector {
     /// Removes images one after another until so much is free; goes on past failures.
     async fn remove(
         &self,
+        history: &mut History,
         look: &Look,
         order: &[String],
         reason: Reason,
@@ -261,6 +289,7 @@ impl ImageCollector {
             }
             match self.parts.runtime.remove_image(id).await {
                 Ok(()) => {
+                    history.forget(id);
                     self.parts.metrics.runtime.image_collected(reason.label());
                     removed.images += 1;
                     if let Some(path) = path {

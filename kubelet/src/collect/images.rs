@@ -2,10 +2,12 @@
 //!
 //! Order: the least lately used first, then the first detected (kubelet contract §10). What is used by a container, running or dead, or
 //! wanted by a pod that has not ended, what is pinned and what is too young is never among them.
+//!
+//! Times are monotonic, since an instant of the caller's: a clock that is set makes no image old, and none young.
 
 use crate::runtime::ImageInfo;
 use client::ordered::Arrange;
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// When images go.
@@ -98,9 +100,9 @@ impl Used {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Seen {
     /// When it was found; nothing if it was here before.
-    first: Option<Timestamp>,
+    first: Option<SignedDuration>,
     /// When it was last found in use.
-    used: Option<Timestamp>,
+    used: Option<SignedDuration>,
 }
 
 /// What is remembered of the images that are here.
@@ -112,7 +114,7 @@ pub struct History {
 
 impl History {
     /// Notes what is here and used now; what is gone is forgotten. What the first look finds was here before.
-    pub fn note(&mut self, images: &[ImageInfo], used: &Used, now: Timestamp) {
+    pub fn note(&mut self, images: &[ImageInfo], used: &Used, now: SignedDuration) {
         let first = self.has_begun.then_some(now);
         self.has_begun = true;
         let known = std::mem::take(&mut self.images);
@@ -124,6 +126,20 @@ impl History {
             }
             self.images.insert(image.id.clone(), seen);
         }
+    }
+
+    /// Notes that an image was pulled then: it may have been gone since the last look, and is as one that was found and used then.
+    pub fn pulled(&mut self, id: &str, at: SignedDuration) {
+        let pulled = Seen {
+            first: Some(at),
+            used: Some(at),
+        };
+        self.images.insert(id.to_owned(), pulled);
+    }
+
+    /// Forgets an image that was removed: should it come back, that is another one.
+    pub fn forget(&mut self, id: &str) {
+        self.images.remove(id);
     }
 
     fn of(&self, image: &ImageInfo) -> Seen {
@@ -158,7 +174,7 @@ pub fn choose(
     used: &Used,
     kept: &Used,
     rules: &Rules,
-    now: Timestamp,
+    now: SignedDuration,
 ) -> Choice {
     let mut choice = Choice::default();
     let mut free: Vec<(Seen, &str)> = Vec::new();
@@ -170,7 +186,7 @@ pub fn choose(
             choice.stay.used += 1;
         } else if seen
             .first
-            .is_some_and(|first| now.duration_since(first) < rules.youngest)
+            .is_some_and(|first| now.saturating_sub(first) < rules.youngest)
         {
             choice.stay.young += 1;
         } else {
@@ -185,7 +201,13 @@ pub fn choose(
 
 /// Those of a choice that nobody used for longer than `imageMaximumGCAge`. An image counts from when it was last used or detected, and
 /// nothing goes before this kubelet itself has run that long: it does not know what came before.
-pub fn outdated(choice: &Choice, history: &History, rules: &Rules, ran: SignedDuration, now: Timestamp) -> Vec<String> {
+pub fn outdated(
+    choice: &Choice,
+    history: &History,
+    rules: &Rules,
+    ran: SignedDuration,
+    now: SignedDuration,
+) -> Vec<String> {
     let Some(oldest) = rules.oldest.filter(|oldest| ran > *oldest) else {
         return Vec::new();
     };
@@ -193,7 +215,7 @@ pub fn outdated(choice: &Choice, history: &History, rules: &Rules, ran: SignedDu
         let seen = history.images.get(*id).copied().unwrap_or_default();
         seen.used
             .max(seen.first)
-            .is_none_or(|last| now.duration_since(last) > oldest)
+            .is_none_or(|last| now.saturating_sub(last) > oldest)
     };
     choice.images.iter().filter(is_old).cloned().collect()
 }

@@ -8,11 +8,14 @@ use crate::image::{Images, Rules as ImageRules};
 use crate::kubelet::testing::{Alive, Bench};
 use crate::pod::testing::{container, pod};
 use crate::runtime::ImageInfo;
+use crate::runtime::Runtime;
 use crate::runtime::fake::{Behaviour, FakeRuntime, Mishap, Run};
 use crate::source::Pods;
-use jiff::SignedDuration;
+use client::Clock;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Container, Pod};
 use std::path::Path;
+use std::sync::atomic::{AtomicI64, Ordering};
 use tonic::Code;
 
 const GIB: u64 = 1 << 30;
@@ -313,5 +316,68 @@ async fn eviction_may_have_images_removed_once_the_pods_are_known_and_had_a_minu
     assert!(collector.may_delete_images());
     let late = self::collector(&bench, &alive, Rules::default());
     assert!(!late.may_delete_images(), "pods may have come a moment ago");
+    alive.kill().await;
+}
+
+/// A clock that is set.
+#[derive(Default)]
+struct Set(AtomicI64);
+
+impl Clock for Set {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_second(self.0.load(Ordering::Relaxed)).expect("in range")
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn images_age_by_the_time_that_passes_whatever_the_clock_is_set_to() {
+    let mut bench = Bench::new();
+    let clock = Arc::new(Set(AtomicI64::new(1_700_000_000)));
+    bench.clock = clock.clone();
+    let alive = bench.start();
+    let collector = collector(&bench, &alive, Rules::default());
+    collector.images.detect().await.expect("noted");
+    bench.runtime.add_image_info(image("late", 30));
+    collector.images.detect().await.expect("noted");
+    clock.0.fetch_add(40_000_000, Ordering::Relaxed);
+    tokio::time::sleep(Duration::from_secs(119)).await;
+    collector.delete_unused_images().await.expect("removed");
+    assert_eq!(left(&bench), ["sha256:late"], "it is two minutes old, not a year");
+    clock.0.fetch_sub(80_000_000, Ordering::Relaxed);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    collector.delete_unused_images().await.expect("removed");
+    assert_eq!(left(&bench).len(), 0, "it was found before");
+    bench.runtime.add_image_info(image("late", 30));
+    collector.delete_unused_images().await.expect("removed");
+    assert_eq!(left(&bench), ["sha256:late"], "what was removed and is back is another");
+    alive.kill().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_image_that_others_removed_and_a_pod_pulled_again_is_young() {
+    let bench = Bench::new();
+    bench.runtime.add_remote_image("far:latest");
+    let alive = bench.start();
+    let records = Records::new(&bench.root_dir(), bench.clock.clone());
+    let images = Images::new(&alive.parts, records, ImageRules::default());
+    let mut rules = Rules::default();
+    rules.images.youngest = SignedDuration::from_mins(10);
+    let (_known, desired) = watch::channel(Pods::default());
+    let measure = measure(&bench.runtime);
+    let collector = Collector::new(alive.parts.clone(), images.clone(), rules, measure, desired);
+    let (pod, far) = (of_image("p", "far:latest", "Never"), named("far:latest"));
+    let found = images.ensure(&pod, &far, None).await.expect("pulled");
+    collector.images.detect().await.expect("noted");
+    tokio::time::sleep(Duration::from_secs(601)).await;
+    bench.runtime.remove_image(&found.id).await.expect("by others");
+    let again = images.ensure(&pod, &far, None).await.expect("pulled");
+    assert_eq!(again.id, found.id);
+    // It was given to a pod, which is over since; for that it stays no longer.
+    tokio::time::sleep(Duration::from_secs(121)).await;
+    collector.delete_unused_images().await.expect("removed");
+    assert_eq!(left(&bench), std::slice::from_ref(&found.id));
+    tokio::time::sleep(Duration::from_secs(480)).await;
+    collector.delete_unused_images().await.expect("removed");
+    assert_eq!(left(&bench).len(), 0);
     alive.kill().await;
 }

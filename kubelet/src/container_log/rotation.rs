@@ -1,6 +1,7 @@
 //! The steps of a rotation, each of which leaves every line where the next start finds it.
 //!
-//! 1. What a rotation left unfinished, and what is too much, is removed; what was put aside before is compressed.
+//! 1. What a rotation left unfinished, and what is too much, is removed; what was put aside before is compressed, unless it grew so far
+//!    beyond what it may that this would cost disk and time just when the disk is short, and the log that is written to grew meanwhile.
 //! 2. The log is renamed; the runtime goes on writing to it.
 //! 3. The runtime opens a new log. Should a kubelet die before this, the log's name is missing, and the next one has it opened; should
 //!    the runtime refuse, the old name is given back.
@@ -18,6 +19,15 @@ use std::sync::atomic::AtomicBool;
 const NAMES_MAX: usize = 10_000;
 /// Names that are tried for a log that is put aside.
 const TRIES: usize = 8;
+/// How many times as long as it may become a log is compressed.
+const OUTGROWN: u64 = 4;
+
+/// How many files of a log stay, and how long each of them may become, bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Most {
+    pub(super) files: usize,
+    pub(super) bytes: u64,
+}
 
 /// What a log needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,13 +91,13 @@ pub(super) fn is_missing(root: &Path, log: &Log) -> io::Result<bool> {
 pub(super) fn put_aside(
     root: &Path,
     log: &Log,
-    files_max: usize,
+    most: Most,
     now: Timestamp,
     stopping: &AtomicBool,
     gate: Gate<'_>,
 ) -> io::Result<Option<String>> {
     let directory = log.open(root)?;
-    let chores = files::chores(&directory.names(NAMES_MAX)?, &log.name, files_max);
+    let chores = files::chores(&directory.names(NAMES_MAX)?, &log.name, most.files);
     for name in &chores.remove {
         gate("remove");
         // What cannot go, as a directory that somebody made under that name, keeps no log from being put aside.
@@ -96,6 +106,13 @@ pub(super) fn put_aside(
         }
     }
     for name in &chores.compress {
+        if has_outgrown(&directory, name, most.bytes) {
+            // Told once, at the rotation after its own; it goes with the others when its time comes.
+            if files::time_of(name, &log.name) == chores.newest {
+                tracing::warn!(name, "a container's log has grown too far to be compressed");
+            }
+            continue;
+        }
         gate("compress");
         // On a full disk, or where somebody put something else under that name, it stays as it is: it counts all the same.
         if let Err(error) = compress(&directory, name, stopping, gate) {
@@ -118,6 +135,11 @@ pub(super) fn put_aside(
         }
     }
     Err(io::ErrorKind::AlreadyExists.into())
+}
+
+fn has_outgrown(directory: &Directory, name: &str, bytes_max: u64) -> bool {
+    let size = directory.about(name).ok().flatten().map_or(0, |about| about.size);
+    size > bytes_max.saturating_mul(OUTGROWN)
 }
 
 /// Gives the log its name back, because the runtime did not open a new one. If it did all the same, nothing is to be given back.

@@ -1,6 +1,8 @@
 //! Rotation over real files, with a runtime of a few lines, and with a kubelet that dies at any step.
 
-use super::rotation::{put_aside, put_back};
+mod node;
+
+use super::rotation::{Most, put_aside, put_back};
 use super::*;
 use crate::host::directory::Directory;
 use crate::parts::Parts;
@@ -102,7 +104,7 @@ impl World {
             steps += 1;
         };
         let stopping = AtomicBool::new(false);
-        let work = || put_aside(&root, &log, files_max, at(now), &stopping, &mut gate);
+        let work = || put_aside(&root, &log, most(files_max), at(now), &stopping, &mut gate);
         let Ok(done) = catch_unwind(AssertUnwindSafe(work)) else {
             return;
         };
@@ -115,6 +117,11 @@ impl World {
             false => self.reopen(),
         }
     }
+}
+
+/// So many files, each as long as the tests make them.
+fn most(files: usize) -> Most {
+    Most { files, bytes: 1_000 }
 }
 
 fn open(path: &Path) -> File {
@@ -149,6 +156,41 @@ fn a_log_is_put_aside_the_last_one_compressed_and_the_oldest_removed() {
 }
 
 #[test]
+fn a_log_that_grew_far_beyond_its_size_is_not_compressed_and_goes_with_the_others() {
+    let mut world = World::new();
+    let sizes = [4_000, 4_001, 10, 10, 10];
+    for (round, size) in (0..).zip(sizes) {
+        world.writes_to.write_all(&vec![b'x'; size]).expect("written");
+        world.look(round * 10, 4, None, false);
+        if round == 3 {
+            let names = [
+                "0.log",
+                "0.log.19700112-134650",
+                "0.log.19700112-134700.gz",
+                "0.log.19700112-134710",
+            ];
+            assert_eq!(
+                world.names(),
+                names,
+                "the one that is four times as long was compressed, and is gone"
+            );
+        }
+    }
+    let names = [
+        "0.log",
+        "0.log.19700112-134700.gz",
+        "0.log.19700112-134710.gz",
+        "0.log.19700112-134720",
+    ];
+    assert_eq!(world.names(), names);
+    let mut world = World::new();
+    world.writes_to.write_all(&vec![b'x'; 4_000]).expect("written");
+    world.look(0, 4, None, false);
+    world.look(10, 4, None, false);
+    assert_eq!(world.names()[1], "0.log.19700112-134640.gz");
+}
+
+#[test]
 fn two_files_are_the_log_and_the_one_before() {
     let mut world = World::new();
     for round in 0..3 {
@@ -169,7 +211,7 @@ fn a_runtime_that_refuses_goes_on_with_the_old_name() {
     // It said no, and did it all the same: both files stay.
     let log = world.log();
     let root = world.dir.path().to_owned();
-    let aside = put_aside(&root, &log, 5, at(5), &AtomicBool::new(false), &mut |_| {})
+    let aside = put_aside(&root, &log, most(5), at(5), &AtomicBool::new(false), &mut |_| {})
         .expect("done")
         .expect("aside");
     world.reopen();
@@ -205,7 +247,7 @@ fn a_container_that_plays_with_its_log_directory_reaches_nothing_else() {
     let log = world.log();
     fs::rename(root.join("ns_p_p/c"), root.join("elsewhere")).expect("moved");
     symlink(root.join("elsewhere"), root.join("ns_p_p/c")).expect("link");
-    put_aside(&root, &log, 5, at(9), &AtomicBool::new(false), &mut |_| {}).expect_err("no way");
+    put_aside(&root, &log, most(5), at(9), &AtomicBool::new(false), &mut |_| {}).expect_err("no way");
     rotation::is_missing(&root, &log).expect_err("no way");
     assert!(root.join("elsewhere/0.log").exists());
     for path in ["/etc/shadow", "0.log", "a/0.log", "a/b/c/0.log", "../a/0.log"] {
@@ -236,7 +278,7 @@ fn a_kubelet_that_stops_leaves_the_original() {
     world.look(0, 5, None, false);
     world.write(2);
     let stopping = AtomicBool::new(true);
-    put_aside(world.dir.path(), &world.log(), 5, at(9), &stopping, &mut |_| {}).expect("done");
+    put_aside(world.dir.path(), &world.log(), most(5), at(9), &stopping, &mut |_| {}).expect("done");
     world.reopen();
     assert_eq!(
         world.names(),
@@ -310,153 +352,4 @@ proptest! {
         let lines = world.lines();
         prop_assert!(world.expected().ends_with(&lines), "the newest stay: {lines:?}");
     }
-}
-
-/// A node with one running container, whose runtime opens its log as told.
-struct Node {
-    world: Arc<Mutex<World>>,
-    runtime: FakeRuntime,
-    parts: Arc<Parts>,
-    id: ContainerId,
-}
-
-impl Node {
-    fn new() -> Self {
-        let world = World::new();
-        let clock = Arc::new(TokioClock::starting_at(at(0)));
-        let runtime = FakeRuntime::new(clock.clone(), 1);
-        let mut node = context();
-        node.root_dir = world.dir.path().join("kubelet");
-        node.pod_logs_dir = world.dir.path().to_owned();
-        let given = dependencies(world.dir.path(), node, Arc::new(runtime.clone()), clock);
-        let (parts, ..) = Parts::new(given);
-        let mut seen = observed("p").sandbox(true).running("c").build();
-        seen.containers[0].log_path = world.path("0.log").display().to_string();
-        let id = seen.containers[0].id.clone();
-        let snapshot = PodSnapshot {
-            pod: Arc::new(pod("p").build()),
-            status: Arc::default(),
-            observed: Arc::new(seen),
-            active: true,
-            ended: false,
-            life: Life::default(),
-        };
-        parts.pods.publish("p".into(), snapshot);
-        let world = Arc::new(Mutex::new(world));
-        let reopens = world.clone();
-        runtime.reopens_by(move |_| reopens.lock().expect("a world").reopen());
-        Self {
-            world,
-            runtime,
-            parts,
-            id,
-        }
-    }
-
-    fn world(&self) -> std::sync::MutexGuard<'_, World> {
-        self.world.lock().expect("a world")
-    }
-
-    fn start(&self, size_max: i64) -> (CancellationToken, tokio::task::JoinHandle<()>) {
-        let rules = Rules {
-            size_max: u64::try_from(size_max).ok(),
-            files_max: 3,
-            ..Rules::default()
-        };
-        let stop = CancellationToken::new();
-        let running = Rotator::new(self.parts.clone(), rules).run(stop.clone());
-        (stop, tokio::spawn(running))
-    }
-
-    /// What is found in the files, and what was written.
-    fn lines(&self) -> (Vec<String>, Vec<String>) {
-        let world = self.world();
-        (world.lines(), world.expected())
-    }
-
-    fn calls(&self) -> usize {
-        let call = format!("ReopenContainerLog {}", self.id);
-        self.runtime.calls().iter().filter(|made| **made == call).count()
-    }
-
-    async fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
-        for _ in 0..10_000 {
-            if holds(self) {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-        panic!("never: {what}; {:?}", self.world().names());
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_log_that_grew_is_rotated_and_a_small_one_is_left() {
-    let node = Node::new();
-    let (stop, running) = node.start(1_000);
-    node.world().write(10);
-    tokio::time::sleep(Duration::from_secs(60)).await;
-    assert_eq!((node.calls(), node.world().names().len()), (0, 1));
-    for round in 1..4 {
-        node.world().write(200);
-        node.until("rotated", |node| node.calls() == round).await;
-    }
-    node.until("all done", |node| node.world().names().len() == 3).await;
-    assert_eq!(node.world().names()[0], "0.log");
-    let (lines, expected) = node.lines();
-    assert!(expected.ends_with(&lines), "{lines:?}");
-    stop.cancel();
-    running.await.expect("ended");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_reopen_that_fails_is_tried_again_and_loses_nothing() {
-    let node = Node::new();
-    for _ in 0..3 {
-        let error = RuntimeError::new("ReopenContainerLog", Code::Unknown, "no");
-        node.runtime.next("ReopenContainerLog", Mishap::Fail(error));
-    }
-    node.world().write(300);
-    let (stop, running) = node.start(1_000);
-    node.until("rotated", |node| node.calls() == 4 && node.world().names().len() == 2)
-        .await;
-    node.world().write(1);
-    let (lines, expected) = node.lines();
-    assert_eq!(lines, expected);
-    stop.cancel();
-    running.await.expect("ended");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_log_without_its_name_is_opened_anew_and_no_size_is_no_rotation() {
-    let node = Node::new();
-    node.world().write(300);
-    let path = |name: &str| node.world().path(name);
-    let (log, aside) = (path("0.log"), path("0.log.19700112-134000"));
-    fs::rename(log, aside).expect("as a kubelet that died");
-    let (stop, running) = node.start(1_000_000);
-    node.until("opened", |node| node.calls() == 1).await;
-    node.world().write(1);
-    tokio::time::sleep(Duration::from_secs(60)).await;
-    let (lines, expected) = node.lines();
-    assert_eq!((node.calls(), lines), (1, expected));
-    stop.cancel();
-    running.await.expect("ended");
-    let (_, off) = node.start(-1);
-    node.world().write(9_000);
-    off.await.expect("it has nothing to do");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_runtime_that_would_follow_a_link_is_not_asked_to() {
-    let node = Node::new();
-    let root = node.world().dir.path().to_owned();
-    fs::rename(root.join("ns_p_p/c"), root.join("moved")).expect("moved");
-    fs::create_dir(root.join("etc")).expect("dir");
-    symlink(root.join("etc"), root.join("ns_p_p/c")).expect("link");
-    let (stop, running) = node.start(1_000);
-    tokio::time::sleep(Duration::from_secs(900)).await;
-    assert_eq!(node.calls(), 0);
-    stop.cancel();
-    running.await.expect("ended");
 }

@@ -3,8 +3,9 @@
 
 use super::answer::ANSWER_BYTES_MAX;
 use super::state::{DEVICES_MAX, Device, NODES_MAX, Options, TOGETHER_MAX};
+use crate::rpc::budget::Budget;
 use crate::rpc::dial::{self, Stream};
-use crate::rpc::{Client, Failure};
+use crate::rpc::{Client, Failure, decoded, repeated};
 use crate::runtime::code_name;
 use bytes::Bytes;
 use client::ordered::{Arrange, CollectOrdered};
@@ -30,6 +31,14 @@ const ALLOCATE_DEADLINE: Duration = Duration::from_secs(120);
 const PRE_START_DEADLINE: Duration = Duration::from_secs(30);
 /// The largest answer or list that is read, bytes.
 const MESSAGE_BYTES_MAX: usize = 4 << 20;
+/// The largest answer that has nothing of devices in it, bytes.
+const SHORT_BYTES_MAX: usize = 64 << 10;
+/// What the plugins of all resources may have sent at a time that is not looked at yet, bytes.
+pub(super) const UNREAD_BYTES_MAX: usize = 32 << 20;
+/// What one may send of a stream before somebody reads it, bytes.
+const WINDOW: u32 = 64 << 10;
+/// The field of containers in answers, of devices in lists, and of their names in what is preferred.
+const REPEATED: u32 = 1;
 /// What a healthy device says of itself.
 pub(super) const HEALTHY: &str = crate::reason::device_health::HEALTHY;
 
@@ -81,13 +90,13 @@ pub(super) struct Plugin {
 
 impl Plugin {
     /// Dials the socket of a plugin that registered at this or at another one. It may be there a moment before anybody listens.
-    pub(super) async fn dial(socket: &Path, registration: &Path) -> Result<Self, CallError> {
+    pub(super) async fn dial(socket: &Path, registration: &Path, budget: &Budget) -> Result<Self, CallError> {
         let failed = |error: io::Error| CallError::Dial(format!("{}: {error}", socket.display()));
         let stream = crate::plugin::dial(socket).await.map_err(failed)?;
         let registration = Arc::from(registration);
         Ok(Self {
             registration,
-            ..Self::over(stream).await?
+            ..Self::over(stream, budget).await?
         })
     }
 
@@ -100,14 +109,18 @@ impl Plugin {
     ///
     /// # Errors
     /// It is none.
-    pub(super) async fn over(stream: impl Stream + 'static) -> Result<Self, CallError> {
+    pub(super) async fn over(stream: impl Stream + 'static, budget: &Budget) -> Result<Self, CallError> {
         let gone = || io::Error::other("the device plugin's connection is closed");
-        let connecting = dial::over(Endpoint::from_static("http://localhost"), Box::pin(stream), gone);
+        // What it sends before anybody reads it is held, too.
+        let endpoint = Endpoint::from_static("http://localhost")
+            .initial_stream_window_size(WINDOW)
+            .initial_connection_window_size(4 * WINDOW);
+        let connecting = dial::over(endpoint, Box::pin(stream), gone);
         let connected = tokio::time::timeout(DIAL_DEADLINE, connecting).await;
         match connected {
             Ok(channel) => {
                 let channel = channel.map_err(|error| CallError::Dial(error.to_string()))?;
-                let client = Client::new(channel, "v1beta1.DevicePlugin", MESSAGE_BYTES_MAX);
+                let client = Client::within(channel, budget.clone(), "v1beta1.DevicePlugin", MESSAGE_BYTES_MAX);
                 let registration = Arc::from(Path::new(""));
                 Ok(Self { client, registration })
             }
@@ -117,8 +130,13 @@ impl Plugin {
 
     /// What it wants to be asked.
     pub(super) async fn options(&self) -> Result<Options, CallError> {
-        let asked = self.ask("GetDevicePluginOptions", QUESTION_DEADLINE, pb::Empty {});
-        let options: pb::DevicePluginOptions = asked.await?;
+        let asked = self.ask(
+            "GetDevicePluginOptions",
+            QUESTION_DEADLINE,
+            SHORT_BYTES_MAX,
+            pb::Empty {},
+        );
+        let options: pb::DevicePluginOptions = decoded(asked.await?).map_err(|status| refused(&status))?;
         Ok(Options {
             pre_start: options.pre_start_required,
             preferred: options.get_preferred_allocation_available,
@@ -145,12 +163,8 @@ impl Plugin {
                 allocation_size: i32::try_from(count).unwrap_or(i32::MAX),
             }],
         };
-        let asked = self.ask("GetPreferredAllocation", QUESTION_DEADLINE, request);
-        let answer: pb::PreferredAllocationResponse = asked.await?;
-        let first = answer.container_responses.into_iter().next();
-        Ok(first
-            .map(|of| of.device_i_ds.into_iter().collect_ordered())
-            .unwrap_or_default())
+        let asked = self.ask("GetPreferredAllocation", QUESTION_DEADLINE, MESSAGE_BYTES_MAX, request);
+        preferred(&asked.await?)
     }
 
     /// Makes devices ready for a container; what it is to start with, as sent.
@@ -160,14 +174,8 @@ impl Plugin {
                 devices_ids: ids.iter().cloned().collect(),
             }],
         };
-        let answer: pb::AllocateResponse = self.ask("Allocate", ALLOCATE_DEADLINE, request).await?;
-        let Some(first) = answer.container_responses.first() else {
-            return Err(CallError::Nothing(format!("{answer:?}")));
-        };
-        match first.encoded_len() {
-            long if long > ANSWER_BYTES_MAX => Err(CallError::TooLong(long)),
-            _ => Ok(first.encode_to_vec()),
-        }
+        let asked = self.ask("Allocate", ALLOCATE_DEADLINE, MESSAGE_BYTES_MAX, request);
+        allocated(&asked.await?)
     }
 
     /// Tells that a container with these devices is about to start.
@@ -175,16 +183,19 @@ impl Plugin {
         let request = pb::PreStartContainerRequest {
             devices_ids: ids.into_iter().collect(),
         };
-        self.ask("PreStartContainer", PRE_START_DEADLINE, request).await
+        let asked = self.ask("PreStartContainer", PRE_START_DEADLINE, SHORT_BYTES_MAX, request);
+        asked.await.map(drop)
     }
 
-    fn ask<A: Message + Default, Q: Message>(
+    fn ask<Q: Message>(
         &self,
         call: &'static str,
         deadline: Duration,
+        bytes_max: usize,
         request: Q,
-    ) -> impl Future<Output = Result<A, CallError>> + Send + use<A, Q> {
-        let answer = self.client.call(call, request, Some(deadline));
+    ) -> impl Future<Output = Result<Bytes, CallError>> + Send + use<Q> {
+        let client = self.client.clone().reading_at_most(bytes_max);
+        let answer = client.ask(call, request.encode_to_vec(), Some(deadline));
         answer.map_err(move |failure| match failure {
             Failure::Status(status) => refused(&status),
             Failure::Deadline => CallError::Deadline { call, deadline },
@@ -192,13 +203,41 @@ impl Plugin {
     }
 }
 
+/// What a plugin answered for the first container of an allocation, the only one that is asked for; nothing else of it is decoded.
+fn allocated(answer: &Bytes) -> Result<Vec<u8>, CallError> {
+    let (_, first) = repeated(answer, REPEATED).map_err(|status| refused(&status))?;
+    let Some(first) = first else {
+        let nothing = pb::AllocateResponse::default();
+        return Err(CallError::Nothing(format!("{nothing:?}")));
+    };
+    if first.len() > ANSWER_BYTES_MAX {
+        return Err(CallError::TooLong(first.len()));
+    }
+    let first: pb::ContainerAllocateResponse = decoded(first).map_err(|status| refused(&status))?;
+    Ok(first.encode_to_vec())
+}
+
+/// Which devices a plugin prefers for the first container, likewise.
+fn preferred(answer: &Bytes) -> Result<BTreeSet<String>, CallError> {
+    let (_, first) = repeated(answer, REPEATED).map_err(|status| refused(&status))?;
+    let first: pb::ContainerPreferredAllocationResponse = counted(first.unwrap_or_default())?;
+    Ok(first.device_i_ds.into_iter().collect_ordered())
+}
+
+/// A message whose devices are counted before it is decoded.
+fn counted<M: Message + Default>(message: Bytes) -> Result<M, CallError> {
+    let (count, _) = repeated(&message, REPEATED).map_err(|status| refused(&status))?;
+    if count > DEVICES_MAX {
+        return Err(CallError::TooMany(count));
+    }
+    decoded(message).map_err(|status| refused(&status))
+}
+
 /// A list as it is kept. Devices without a name are left out, and so are NUMA nodes beyond what a machine may have; of two of one name the
 /// last counts, as upstream.
-pub(super) fn devices(resource: &str, list: pb::ListAndWatchResponse) -> Result<BTreeMap<String, Device>, CallError> {
+pub(super) fn devices(resource: &str, list: Bytes) -> Result<BTreeMap<String, Device>, CallError> {
+    let list: pb::ListAndWatchResponse = counted(list)?;
     let listed = list.devices.len();
-    if listed > DEVICES_MAX {
-        return Err(CallError::TooMany(listed));
-    }
     let mut crowded = false;
     let named = list.devices.into_iter().filter(|device| !device.id.is_empty());
     let devices: BTreeMap<String, Device> = named
@@ -251,7 +290,7 @@ pub(super) fn refused(status: &Status) -> CallError {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::device;
+    use super::super::testing::{device, env};
     use super::*;
 
     #[test]
@@ -260,8 +299,63 @@ mod tests {
         let list = pb::ListAndWatchResponse {
             devices: vec![device("a", true, &many), device("b", true, &[3, 1, 3])],
         };
-        let kept = devices("r", list).expect("a list");
+        let kept = devices("r", list.encode_to_vec().into()).expect("a list");
         assert_eq!(kept["a"].nodes.len(), NODES_MAX);
         assert_eq!((kept["a"].nodes[0], &kept["b"].nodes[..]), (0, &[1, 3][..]));
+    }
+    /// So many messages of no bytes in the first field of one.
+    fn empty(count: usize) -> Bytes {
+        [0x0a, 0].repeat(count).into()
+    }
+
+    #[test]
+    fn what_is_in_a_message_is_counted_before_it_is_decoded() {
+        let too_many = DEVICES_MAX + 1;
+        assert_eq!(devices("r", empty(too_many)), Err(CallError::TooMany(too_many)));
+        // Were it decoded, its damaged end would be told.
+        let mut damaged = empty(too_many).to_vec();
+        damaged.extend([0x0a, 1, 0xff]);
+        assert_eq!(devices("r", damaged.into()), Err(CallError::TooMany(too_many + 1)));
+        assert_eq!(devices("r", empty(DEVICES_MAX)), Ok(BTreeMap::new()), "without names");
+        let ids = empty(too_many);
+        let of_one = pb::PreferredAllocationResponse {
+            container_responses: vec![pb::ContainerPreferredAllocationResponse {
+                device_i_ds: vec![String::new(); too_many],
+            }],
+        };
+        assert_eq!(
+            preferred(&of_one.encode_to_vec().into()),
+            Err(CallError::TooMany(too_many))
+        );
+        assert_eq!(preferred(&ids), Ok(BTreeSet::new()), "the first container's alone");
+        assert_eq!(preferred(&Bytes::new()), Ok(BTreeSet::new()));
+    }
+
+    #[test]
+    fn of_an_allocation_the_first_container_alone_is_decoded() {
+        let mut answer = pb::AllocateResponse {
+            container_responses: vec![env("X", "x")],
+        };
+        let kept = answer.container_responses[0].encode_to_vec();
+        let mut bytes = answer.encode_to_vec();
+        bytes.extend([0x0a, 1, 0xff].repeat(1_000_000));
+        assert_eq!(allocated(&bytes.into()), Ok(kept), "others that are no messages");
+        answer.container_responses = vec![env("X", &"x".repeat(ANSWER_BYTES_MAX))];
+        let long = allocated(&answer.encode_to_vec().into()).expect_err("refused");
+        assert!(matches!(long, CallError::TooLong(_)), "{long}");
+        let nothing = allocated(&Bytes::new()).expect_err("refused").to_string();
+        assert_eq!(
+            nothing,
+            "no containers return in allocation response AllocateResponse { container_responses: [] }"
+        );
+        for damaged in [
+            &[0x0a, 9, 1][..],
+            &[0x0a, 1, 0xff],
+            &[0xff],
+            &[0x0a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1],
+        ] {
+            let told = allocated(&Bytes::copy_from_slice(damaged)).expect_err("damaged");
+            assert!(matches!(told, CallError::Refused { code: "Internal", .. }), "{told}");
+        }
     }
 }

@@ -122,7 +122,9 @@ impl Devices {
         if !is_extended_resource(resource) {
             return Err(RegisterError::Resource(resource.to_owned()));
         }
-        let plugin = Plugin::dial(socket, registration).await.map_err(RegisterError::Dial)?;
+        let plugin = Plugin::dial(socket, registration, self.unread())
+            .await
+            .map_err(RegisterError::Dial)?;
         self.take_plugin(resource, plugin, shutdown).await?;
         tracing::info!(resource, socket = %socket.display(), "a device plugin is registered");
         Ok(())
@@ -203,6 +205,7 @@ async fn listen(connected: &super::Connected, plugin: &Plugin) -> CallError {
         Err(error) => return error,
     };
     let (mut newest, mut due) = (None, Instant::now());
+    let mut unread = connected.devices.unread().share();
     loop {
         let told = tokio::select! {
             biased;
@@ -210,10 +213,17 @@ async fn listen(connected: &super::Connected, plugin: &Plugin) -> CallError {
             told = lists.message() => Some(told),
         };
         match (told, newest.take()) {
-            (Some(Ok(Some(list))), _) => newest = Some(list),
+            (Some(Ok(Some(list))), _) => {
+                if let Err(status) = unread.hold(list.len()) {
+                    return refused(&status);
+                }
+                newest = Some(list);
+            }
             (Some(Ok(None)), _) => return refused(&Status::unavailable("the device plugin ended its list")),
             (Some(Err(status)), _) => return refused(&status),
             (None, Some(list)) => {
+                // It is decoded at once, and what is kept of it is bounded elsewhere.
+                drop(unread.hold(0));
                 if let Err(error) = take(connected, list).await {
                     return error;
                 }
@@ -225,7 +235,6 @@ async fn listen(connected: &super::Connected, plugin: &Plugin) -> CallError {
 }
 
 async fn take(connected: &super::Connected, list: Bytes) -> Result<(), CallError> {
-    let list = decoded(list).map_err(|status| refused(&status))?;
     connected.list(devices(&connected.resource, list)?).await
 }
 

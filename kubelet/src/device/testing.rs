@@ -123,7 +123,7 @@ impl Sample {
                 () = socket::converse(theirs, handler) => {}
             }
         });
-        let plugin = Plugin::over(ours).await.expect("connects");
+        let plugin = Plugin::over(ours, devices.unread()).await.expect("connects");
         let never = CancellationToken::new();
         devices.take_plugin(resource, plugin, &never).await.expect("registers");
         let wanted = self.lists.borrow().len();

@@ -314,3 +314,43 @@ async fn a_plugin_that_changes_its_mind_all_the_time_is_heard_once_a_second() {
     plugin.lists(well(&["a", "b", "c"]));
     until(&devices, |devices| devices.capacity().capacity.get(R) == Some(&3)).await;
 }
+
+/// Turns of everybody else, until something is so.
+async fn soon(what: &str, holds: impl Fn() -> bool) {
+    for _ in 0..1_000_000 {
+        if holds() {
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
+    panic!("never: {what}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_waits_is_held_against_all_others_and_is_let_go_of_once_it_is_taken() {
+    let directory = tempfile::tempdir().expect("temp dir");
+    let devices = open(&directory);
+    let plugin = Sample::new(well(&["a"]));
+    plugin.register(&devices, R).await;
+    let many: Vec<String> = (0..1_000).map(|number| format!("{number:0100}")).collect();
+    let many = well(&many.iter().map(String::as_str).collect::<Vec<_>>());
+    plugin.lists(many.clone());
+    soon("it waits for its second", || devices.unread().taken() > 100_000).await;
+    assert_eq!(devices.capacity().capacity[R], 1);
+    until(&devices, |devices| devices.capacity().capacity[R] == 1_000).await;
+    assert_eq!(devices.unread().taken(), 0);
+    // Others have sent so much that there is no room for such a list.
+    let mut others = devices.unread().share();
+    others.hold(plugin::UNREAD_BYTES_MAX).expect("all of it");
+    plugin.lists(well(&["a", "b"]));
+    until(&devices, |devices| devices.capacity().capacity[R] == 2).await;
+    plugin.lists(many);
+    until(&devices, |devices| devices.capacity().allocatable[R] == 0).await;
+    assert_eq!(
+        devices.capacity().capacity[R],
+        2,
+        "ill, as those of a plugin that is gone"
+    );
+    drop(others);
+    assert_eq!(devices.unread().taken(), 0);
+}

@@ -4,7 +4,7 @@ use super::HealthBoard;
 use super::health::{Report, State};
 use crate::metrics::DraMetrics;
 use crate::plugin::{Connections, Plugin, channel};
-use crate::rpc::{Client, Failure, decoded};
+use crate::rpc::{Client, Failure, decoded, repeated};
 use crate::wake;
 use bytes::Bytes;
 use futures::{FutureExt, Stream, StreamExt};
@@ -33,6 +33,11 @@ const DOUBLINGS: u32 = 4;
 const REPORTS_APART: Duration = Duration::from_secs(1);
 /// The largest answer that is read, bytes.
 const ANSWER_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// The largest answer about one claim, bytes: twice what is kept of one, and its error. What takes two bytes in an answer takes a hundred once
+/// it is decoded.
+const CLAIM_BYTES_MAX: usize = 128 << 10;
+/// Devices that one message may tell of, and that are taken at once: far more than are kept of a driver.
+const REPORTS_MAX: usize = 1 << 16;
 /// What a message of a stream counts for beside its text, bytes: one without any costs something, too.
 const MESSAGE_BYTES: usize = 64;
 
@@ -126,20 +131,35 @@ impl Driver {
     }
 
     pub(super) async fn prepare(&self, claims: Vec<Claim>) -> Result<NodePrepareResourcesResponse, Status> {
-        self.ask("NodePrepareResources", NodePrepareResourcesRequest { claims })
-            .await
+        let bytes_max = answer_max(claims.len());
+        self.ask(
+            "NodePrepareResources",
+            bytes_max,
+            NodePrepareResourcesRequest { claims },
+        )
+        .await
     }
 
     pub(super) async fn unprepare(&self, claims: Vec<Claim>) -> Result<NodeUnprepareResourcesResponse, Status> {
-        self.ask("NodeUnprepareResources", NodeUnprepareResourcesRequest { claims })
-            .await
+        let bytes_max = answer_max(claims.len());
+        self.ask(
+            "NodeUnprepareResources",
+            bytes_max,
+            NodeUnprepareResourcesRequest { claims },
+        )
+        .await
     }
 
     /// Calls a method of the service, whose messages are the same in all its versions.
-    async fn ask<A: Message + Default>(&self, method: &str, request: impl Message) -> Result<A, Status> {
+    async fn ask<A: Message + Default>(
+        &self,
+        method: &str,
+        bytes_max: usize,
+        request: impl Message,
+    ) -> Result<A, Status> {
         let begun = Instant::now();
         let service = self.service.name();
-        let client = Client::new(self.channel.clone(), service, ANSWER_BYTES_MAX);
+        let client = Client::new(self.channel.clone(), service, bytes_max);
         let answer = client.call(method, request, Some(CALL)).await;
         let answer = answer.map_err(Failure::into_status);
         let code = answer.as_ref().err().map_or(Code::Ok, Status::code);
@@ -240,16 +260,32 @@ fn gathered(first: Told, mut more: impl FnMut() -> Option<Told>) -> (Vec<Report>
             None => return (reports, Some(None)),
         };
         bytes += MESSAGE_BYTES + message.len();
-        match decoded::<NodeWatchResourcesResponse>(message) {
+        match counted(message) {
             Ok(told) => reports.extend(told.devices.into_iter().map(report)),
             Err(status) => return (reports, Some(Some(status))),
         }
         // One that is read and not taken would be lost: it is asked for more only while there is room.
-        told = match (bytes < ANSWER_BYTES_MAX).then(&mut more).flatten() {
+        let has_room = bytes < ANSWER_BYTES_MAX && reports.len() < REPORTS_MAX;
+        told = match has_room.then(&mut more).flatten() {
             Some(next) => next,
             None => return (reports, None),
         };
     }
+}
+
+/// A message whose devices are counted before it is decoded.
+fn counted(message: Bytes) -> Result<NodeWatchResourcesResponse, Status> {
+    match repeated(&message, 1)?.0 {
+        many if many > REPORTS_MAX => Err(Status::resource_exhausted(format!(
+            "a message tells of {many} devices, more than {REPORTS_MAX}"
+        ))),
+        _ => decoded(message),
+    }
+}
+
+/// The largest answer about so many claims, bytes. Pure.
+fn answer_max(claims: usize) -> usize {
+    claims.saturating_mul(CLAIM_BYTES_MAX).min(ANSWER_BYTES_MAX)
 }
 
 fn report(told: DeviceHealth) -> Report {
@@ -342,6 +378,34 @@ mod tests {
         };
         let (ended, ()) = tokio::join!(driver.take_all(stream, &board), telling);
         assert!(ended.is_none(), "{ended:?}");
+    }
+
+    #[test]
+    fn devices_are_counted_before_a_message_is_decoded() {
+        let of = |count: usize| Some(Ok(Bytes::from([0x0a, 0].repeat(count))));
+        let (reports, end) = gathered(of(REPORTS_MAX + 1), || None);
+        let Some(Some(status)) = end else { panic!("{end:?}") };
+        assert_eq!((reports.len(), status.code()), (0, Code::ResourceExhausted), "{status}");
+        let mut more = 0;
+        let (reports, end) = gathered(of(REPORTS_MAX / 2), || {
+            more += 1;
+            Some(of(REPORTS_MAX / 2))
+        });
+        assert!(end.is_none());
+        assert_eq!(
+            (reports.len(), more),
+            (REPORTS_MAX, 1),
+            "the others are for the next time"
+        );
+    }
+
+    #[test]
+    fn an_answer_has_room_for_what_is_kept_of_each_claim() {
+        assert_eq!((answer_max(0), answer_max(1), answer_max(3)), (0, 128 << 10, 384 << 10));
+        assert_eq!(
+            (answer_max(32), answer_max(64), answer_max(usize::MAX)),
+            (4 << 20, 4 << 20, 4 << 20)
+        );
     }
 
     #[test]

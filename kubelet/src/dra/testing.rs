@@ -30,7 +30,7 @@ pub(crate) enum Manner {
     Fails(&'static str),
     /// It tells of a claim nobody asked about.
     Lies,
-    /// It answers with more than is read.
+    /// It answers with more than is read about one claim.
     Floods,
     /// It never answers.
     Hangs,
@@ -82,7 +82,7 @@ impl Answers {
                 ..Default::default()
             },
             Manner::Floods => NodePrepareResourceResponse {
-                error: "x".repeat(5 * 1024 * 1024),
+                error: "x".repeat(200 << 10),
                 ..Default::default()
             },
             _ => NodePrepareResourceResponse {

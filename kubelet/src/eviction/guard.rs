@@ -6,8 +6,7 @@
 
 use super::grip::Grip;
 use super::message;
-use super::notice::Notices;
-use super::pressure::{self, LOOK_MIN, Remembered, Signals};
+use super::pressure::{self, Remembered, Signals};
 use super::rank::{self, Candidate, PodUse};
 use super::reclaim::Reclaim;
 use super::sight::{DISKS_DEADLINE, Sight};
@@ -65,7 +64,6 @@ pub struct Guard {
     killer: Killer,
     reclaim: Arc<dyn Reclaim>,
     sight: Sight,
-    roots: Roots,
     begun: Instant,
     remembered: Remembered,
     /// What was last left of memory.
@@ -83,12 +81,11 @@ impl Guard {
     /// A guard that tells `killer` whom to end, and reads `/proc` where `roots` says. Must be made inside a tokio runtime.
     pub fn new(parts: Arc<Parts>, rules: Rules, killer: Killer, reclaim: Arc<dyn Reclaim>, roots: Roots) -> Self {
         Self {
-            sight: Sight::new(parts.clone(), roots.clone()),
+            sight: Sight::new(parts.clone(), roots),
             parts,
             rules: rules.without_containers(),
             killer,
             reclaim,
-            roots,
             begun: Instant::now(),
             remembered: Remembered::default(),
             memory: Signals::new(),
@@ -105,12 +102,11 @@ impl Guard {
         if self.rules.thresholds.is_empty() {
             return;
         }
-        let limit_events = self.parts.cgroups.limit_events();
-        let notices = Notices::open(&self.roots, limit_events.as_deref());
+        self.sight.listen();
         let guarding = async {
             loop {
                 let next = self.turn().await;
-                self.rest(&notices, next).await;
+                self.rest(next).await;
             }
         };
         tokio::select! {
@@ -129,22 +125,10 @@ impl Guard {
     }
 
     /// Waits for the next turn: until then, or until memory falls below a threshold.
-    async fn rest(&mut self, notices: &Notices, until: Instant) {
+    async fn rest(&mut self, until: Instant) {
         let thresholds = self.thresholds();
         loop {
-            let mut pause = pressure::next_look(&thresholds, &self.memory);
-            if notices.are_told() {
-                pause = pause.max(pressure::LOOK_MIN_TOLD);
-            }
-            let next = Instant::now() + pause;
-            // However often the kernel gives notice: what reads files fills a limit all the time, and is short of nothing.
-            let heeded = Instant::now() + pause.clamp(LOOK_MIN, pressure::LOOK_MIN_TOLD);
-            tokio::time::sleep_until(heeded.min(until)).await;
-            tokio::select! {
-                biased;
-                () = tokio::time::sleep_until(next.min(until)) => {}
-                () = notices.next() => {}
-            }
+            self.sight.memory().rest(&thresholds, &self.memory, until).await;
             if Instant::now() >= until {
                 return;
             }

@@ -128,7 +128,8 @@ impl LocalStorage {
     /// Counts one pod's files until the deadline, and has it end if these are more than it may have; whether they were counted to the end.
     async fn judge(&mut self, of: &Limited, deadline: Duration) -> bool {
         let (uid, snapshot, limits) = (&of.uid, &of.snapshot, &of.limits);
-        if self.killer.has(uid) {
+        // One that ends slowly may go on writing.
+        if self.killer.is_hurried(uid) {
             return true;
         }
         let counted = match self.measurer.hangs(uid) {
@@ -149,7 +150,7 @@ impl LocalStorage {
                 return false;
             }
         };
-        if self.hung.ended(uid) {
+        if self.hung.ended(uid, Instant::now()) {
             tracing::info!(pod = %uid, "what the pod uses of local storage can be counted again");
         }
         let own = self.layers.iter().filter(|usage| usage.pod.as_ref() == Some(uid));
@@ -158,7 +159,9 @@ impl LocalStorage {
             .collect_ordered();
         used.images_apart = self.images_apart;
         if let Some((signal, message)) = decide::exceeded(&snapshot.pod, limits, &used) {
-            self.parts.metrics.pods.evicted(signal);
+            if !self.killer.has(uid) {
+                self.parts.metrics.pods.evicted(signal);
+            }
             tracing::info!(pod = %uid, message, "ending a pod that outgrew its limits");
             let kill = Kill {
                 cause: Cause::StorageExceeded { message },

@@ -11,11 +11,13 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+use tokio::time::Instant;
 
 /// Some task waits for memory for 70 ms of 2 s: a window that takes no privilege.
 const TRIGGER: &[u8] = b"some 70000 2000000\0";
 
 /// The notices.
+#[derive(Default)]
 pub(super) struct Notices {
     stalls: Option<AsyncFd<File>>,
     limit: Option<AsyncFd<File>>,
@@ -43,17 +45,18 @@ impl Notices {
         self.stalls.is_some()
     }
 
-    /// Waits for a notice. Cancel safe.
-    pub(super) async fn next(&self) {
+    /// Waits for a notice: of stalls, which the kernel tells of once in two seconds at most, from `stalls` on, and of the limit from
+    /// `limit` on. One that comes before is told then. Cancel safe.
+    pub(super) async fn next(&self, stalls: Instant, limit: Instant) {
         tokio::select! {
             biased;
-            () = told(self.limit.as_ref()) => {
+            () = told_from(limit, self.limit.as_ref()) => {
                 tracing::debug!("the kernel tells that pods together are at their limit of memory");
                 if let Some(limit) = &self.limit {
                     arm(limit.get_ref());
                 }
             }
-            () = told(self.stalls.as_ref()) => {}
+            () = told_from(stalls, self.stalls.as_ref()) => {}
         }
     }
 }
@@ -77,6 +80,13 @@ fn arm(file: &File) {
     let _ = file.read_at(&mut [0; 256], 0);
 }
 
+async fn told_from(begin: Instant, file: Option<&AsyncFd<File>>) {
+    if begin > Instant::now() {
+        tokio::time::sleep_until(begin).await;
+    }
+    told(file).await;
+}
+
 async fn told(file: Option<&AsyncFd<File>>) {
     let Some(file) = file else {
         return std::future::pending().await;
@@ -88,7 +98,7 @@ async fn told(file: Option<&AsyncFd<File>>) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use nix::sys::socket::{MsgFlags, send};
     use std::net::{TcpListener, TcpStream};
@@ -105,18 +115,34 @@ mod tests {
         (file, tells)
     }
 
-    #[tokio::test]
-    async fn each_notice_of_either_kind_is_told_once() {
+    fn now() -> Instant {
+        Instant::now()
+    }
+
+    /// Notices of stalls and of the limit, and who tells of each.
+    pub(in super::super) fn told_by() -> (Notices, impl Fn(), impl Fn()) {
         let ((stalls, stall), (limit, at_limit)) = (teller(), teller());
         let notices = Notices {
             stalls: Some(stalls),
             limit: Some(limit),
         };
-        for tells in [&at_limit, &stall, &at_limit, &at_limit] {
-            send(tells.as_raw_fd(), b"!", MsgFlags::MSG_OOB).expect("sent");
-            let told = tokio::time::timeout(Duration::from_secs(60), notices.next()).await;
+        let tell = |teller: TcpStream| {
+            move || {
+                send(teller.as_raw_fd(), b"!", MsgFlags::MSG_OOB).expect("sent");
+            }
+        };
+        (notices, tell(stall), tell(at_limit))
+    }
+
+    #[tokio::test]
+    async fn each_notice_of_either_kind_is_told_once() {
+        let (notices, stall, at_limit) = told_by();
+        let (stall, at_limit): (&dyn Fn(), &dyn Fn()) = (&stall, &at_limit);
+        for tell in [at_limit, stall, at_limit, at_limit] {
+            tell();
+            let told = tokio::time::timeout(Duration::from_secs(60), notices.next(now(), now())).await;
             told.expect("a notice");
-            let more = tokio::time::timeout(Duration::ZERO, notices.next()).await;
+            let more = tokio::time::timeout(Duration::ZERO, notices.next(now(), now())).await;
             assert!(more.is_err(), "one notice is told once");
         }
     }
@@ -130,7 +156,7 @@ mod tests {
         };
         let notices = Notices::open(&roots, Some(&dir.path().join("memory.events.local")));
         assert!(!notices.are_told());
-        let told = tokio::time::timeout(Duration::ZERO, notices.next()).await;
+        let told = tokio::time::timeout(Duration::ZERO, notices.next(now(), now())).await;
         assert!(told.is_err(), "nobody tells");
     }
 }

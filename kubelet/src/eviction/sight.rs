@@ -5,7 +5,8 @@ use super::decide::is_on_disk;
 use super::earlier::{self, COUNT_FAIR, Earlier, GLANCE, Time};
 use super::hung::Hung;
 use super::measure::{Measurer, Places};
-use super::pressure::{self, Reading, Remembered, Signals};
+use super::notice::Notices;
+use super::pressure::{self, LOOK_MIN, LOOK_MIN_TOLD, Reading, Remembered, Signals};
 use super::rank::{self, ContainerUse, PodUse};
 use super::threshold::{Disks, Signal, Starved, Threshold};
 use crate::host::load;
@@ -38,12 +39,13 @@ pub(super) const DISKS_DEADLINE: Duration = Duration::from_secs(2);
 /// How often it is asked where images are until that is known.
 const PLACES_RETRY: Duration = Duration::from_secs(10);
 
-/// Looks at memory alone: cheap, and while something else is looked at or done. Clones share what hangs.
+/// Looks at memory alone: cheap, and while something else is looked at or done. Clones share what hangs, and the kernel's notices.
 #[derive(Clone)]
 pub(super) struct MemorySight {
     parts: Arc<Parts>,
     roots: Roots,
     looks: FileWork,
+    notices: Arc<Notices>,
 }
 
 impl MemorySight {
@@ -64,11 +66,33 @@ impl MemorySight {
         signals
     }
 
+    /// Waits until it is to be looked at again, no longer than `until`: the less is left of it the sooner, and sooner when the kernel gives
+    /// notice.
+    pub(super) async fn rest(&self, thresholds: &[Threshold], signals: &Signals, until: Instant) {
+        let mut pause = pressure::next_look(thresholds, signals);
+        if self.notices.are_told() {
+            pause = pause.max(LOOK_MIN_TOLD);
+        }
+        self.rest_for(pause, until).await;
+    }
+
+    async fn rest_for(&self, pause: Duration, until: Instant) {
+        let now = Instant::now();
+        // However often the kernel gives notice: what reads files fills a limit all the time, and is short of nothing.
+        let limit = now + pause.clamp(LOOK_MIN, LOOK_MIN_TOLD);
+        tokio::select! {
+            biased;
+            () = tokio::time::sleep_until(until.min(now + pause)) => {}
+            () = self.notices.next(now + LOOK_MIN, limit) => {}
+        }
+    }
+
     /// Waits until it falls below a hard threshold of which nothing is `remembered`; `signals` are of the look before. A soft one has its
     /// grace, which is counted with the next look at everything.
     pub(super) async fn falls(self, thresholds: &[Threshold], mut signals: Signals, remembered: &Remembered) {
         while !pressure::is_urgent_news(thresholds, &signals, remembered) {
-            tokio::time::sleep(pressure::next_look(thresholds, &signals)).await;
+            let pause = pressure::next_look(thresholds, &signals);
+            self.rest_for(pause, Instant::now() + pause).await;
             signals = self.look().await;
         }
     }
@@ -95,6 +119,7 @@ impl Sight {
             parts: parts.clone(),
             roots: roots.clone(),
             looks: measurer.looks.clone(),
+            notices: Arc::default(),
         };
         Self {
             parts,
@@ -107,6 +132,12 @@ impl Sight {
             earlier: Earlier::default(),
             hung: Hung::default(),
         }
+    }
+
+    /// Has the kernel give notice when memory runs short. Must be called inside a tokio runtime.
+    pub(super) fn listen(&mut self) {
+        let limit_events = self.parts.cgroups.limit_events();
+        self.memory.notices = Arc::new(Notices::open(&self.roots, limit_events.as_deref()));
     }
 
     /// Which file systems are one, once that is known.
@@ -364,7 +395,7 @@ impl Sight {
                 return None;
             }
         };
-        if self.hung.ended(&uid) {
+        if self.hung.ended(&uid, Instant::now()) {
             tracing::info!(pod = %uid, "the pod's files can be counted again");
         }
         let mut used = PodUse {

@@ -215,6 +215,36 @@ async fn a_soft_threshold_waits_gives_the_pods_grace_and_a_hard_one_overrides_it
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pod_that_ends_slowly_and_goes_on_writing_is_hurried_once_it_outgrows_its_limit() {
+    let bench = node(&[threshold(Signal::MemoryAvailable, "500Mi", 10)]);
+    bench.runtime.script_image("img:latest", Behaviour::default());
+    let kubelet = bench.start();
+    let mut writer = serde_json::to_value(asking("a", 0, "")).expect("a pod");
+    writer["spec"]["terminationGracePeriodSeconds"] = json!(3600);
+    writer["spec"]["volumes"] = json!([{"name": "v", "emptyDir": {"sizeLimit": "64Ki"}}]);
+    bench.runtime.set_memory("a", 300 * MIB);
+    bench.api.create(&serde_json::from_value(writer).expect("a pod"));
+    bench.until("ready", |b| is_ready(b, "a")).await;
+    bench.set_memory_left(400);
+    bench.until("told", |b| count(b, "Evicted") == 1).await;
+    passes(60).await;
+    assert!(evicted(&bench, "a").is_none(), "it has ten minutes");
+    let file = bench.volume_path("a", "kubernetes.io~empty-dir/v/file");
+    std::fs::write(file, vec![7; 300_000]).expect("written");
+    let begun = Instant::now();
+    bench.until("over", |b| evicted(b, "a").is_some()).await;
+    assert!(begun.elapsed() < Duration::from_secs(40), "{:?}", begun.elapsed());
+    let message = evicted(&bench, "a").and_then(|status| status.message);
+    let message = message.unwrap_or_default();
+    assert!(
+        message.starts_with("The node was low on resource: memory. "),
+        "{message}"
+    );
+    assert!(!kubelet.tells("emptydirfs"), "it is one eviction");
+    kubelet.kill().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_eviction_for_the_nodes_sake_goes_on_after_a_kill_of_the_kubelet_though_the_node_recovered() {
     let bench = node(&[memory("100Mi")]);
     let first = bench.start();

@@ -9,6 +9,10 @@ const SERVICE: &str = "test.Service";
 
 /// A client of methods: `Double` doubles the length of a name as a status, `Hang` never answers, `Damaged` answers no message.
 async fn client(answer_max: usize) -> Client {
+    Client::new(channel().await, SERVICE, answer_max)
+}
+
+async fn channel() -> Channel {
     let methods: Methods = Arc::new(|path, request| {
         let answer = match path {
             "/test.Service/Double" => async move {
@@ -17,6 +21,7 @@ async fn client(answer_max: usize) -> Client {
                 Ok(HealthCheckResponse { status }.encode_to_vec())
             }
             .boxed(),
+            "/test.Service/Large" => async { Ok(vec![0x0a; 1 << 20]) }.boxed(),
             "/test.Service/Hang" => std::future::pending().boxed(),
             "/test.Service/Damaged" => async { Ok(vec![0xff; 9]) }.boxed(),
             "/test.Service/Refuse" => async { Err(Status::not_found("not here")) }.boxed(),
@@ -32,8 +37,7 @@ async fn client(answer_max: usize) -> Client {
         async move { ours }
     });
     let endpoint = Endpoint::from_static("http://localhost");
-    let channel = endpoint.connect_with_connector(connector).await.unwrap();
-    Client::new(channel, SERVICE, answer_max)
+    endpoint.connect_with_connector(connector).await.unwrap()
 }
 
 fn name(length: usize) -> HealthCheckRequest {
@@ -70,4 +74,48 @@ async fn an_answer_beyond_the_bound_is_refused_and_the_next_is_read() {
     assert_eq!(failure.unwrap_err().into_status().code(), Code::OutOfRange);
     let answer: HealthCheckResponse = client.call("Double", name(1), None).await.unwrap();
     assert_eq!(answer.status, 2);
+}
+
+#[tokio::test]
+async fn answers_of_which_too_much_is_under_way_are_refused_and_what_is_read_is_not_held() {
+    let budget = Budget::new(2 << 20);
+    let client = Client::within(channel().await, budget.clone(), SERVICE, 4 << 20);
+    let mut others = budget.share();
+    // The last piece of it makes it whole: before that there is less of it.
+    others.hold((1 << 20) + (64 << 10)).unwrap();
+    let ask = |method| client.ask(method, Vec::new(), None);
+    let Err(Failure::Status(status)) = ask("Large").await else {
+        panic!("it is too large")
+    };
+    assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+    assert!(ask("Double").await.is_ok(), "what is small is read");
+    others.hold(1 << 20).unwrap();
+    assert_eq!(ask("Large").await.unwrap().len(), 1 << 20);
+    drop(others);
+    assert_eq!(budget.taken(), 0);
+}
+
+#[test]
+fn messages_in_a_field_are_counted_without_being_decoded() {
+    let bytes = |parts: &[&[u8]]| Bytes::from(parts.concat());
+    let others: &[&[u8]] = &[
+        &[0x08, 0x96, 0x01],
+        &[0x12, 2, 7, 7],
+        &[0x0d, 1, 2, 3, 4],
+        &[0x0b, 0x0a, 1, 7, 0x0c],
+    ];
+    let of = |message: Bytes| repeated(&message, 1).map_err(|status| status.code());
+    assert_eq!(of(bytes(others)), Ok((0, None)), "other fields and types");
+    let found = [&[&[0x0a, 1, 5][..]], others, &[&[0x0a, 0]], &[&[0x0a, 2, 6, 6]]].concat();
+    assert_eq!(of(bytes(&found)), Ok((3, Some(Bytes::from_static(&[5])))));
+    for damaged in [
+        &[0x0a][..],
+        &[0x0a, 1],
+        &[0x0a, 0x80],
+        &[0xff],
+        &[0x0b, 0x0a],
+        &[0x0a, 0xff, 0xff, 0xff, 0xff, 0x0f],
+    ] {
+        assert_eq!(of(Bytes::copy_from_slice(damaged)), Err(Code::Internal), "{damaged:?}");
+    }
 }

@@ -1,8 +1,8 @@
 use super::*;
 use proptest::prelude::*;
 
-fn at(seconds: i64) -> Timestamp {
-    Timestamp::from_second(1_000_000 + seconds).expect("in range")
+fn at(seconds: i64) -> SignedDuration {
+    SignedDuration::from_secs(1_000 + seconds)
 }
 
 fn image(id: &str) -> ImageInfo {
@@ -142,6 +142,29 @@ fn what_nobody_used_for_long_goes_once_this_kubelet_ran_so_long() {
         ..off
     };
     assert!(full.are_off());
+}
+
+#[test]
+fn what_was_pulled_again_or_removed_between_two_looks_is_a_new_one() {
+    let (mut history, rules) = (History::default(), rules(120));
+    let all = [image("a"), image("b"), image("c")];
+    history.note(&all, &used(&[]), at(0));
+    history.pulled("sha256:a", at(500));
+    history.forget("sha256:b");
+    history.note(&all, &used(&[]), at(600));
+    let young = |now| choose(&all, &history, &used(&[]), &used(&[]), &rules, at(now));
+    let choice = young(619);
+    assert_eq!((choice.images, choice.stay.young), (vec!["sha256:c".to_owned()], 2));
+    assert_eq!(young(620).images, ["sha256:c", "sha256:a"]);
+    // Nobody used the one that came back.
+    assert_eq!(young(720).images, ["sha256:c", "sha256:b", "sha256:a"]);
+    let rules = Rules {
+        oldest: Some(SignedDuration::from_secs(1_000)),
+        ..rules
+    };
+    let choice = choose(&all, &history, &used(&[]), &used(&[]), &rules, at(1_500));
+    let old = outdated(&choice, &history, &rules, SignedDuration::from_secs(1_001), at(1_500));
+    assert_eq!(old, ["sha256:c"]);
 }
 
 proptest! {

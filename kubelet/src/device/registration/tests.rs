@@ -3,6 +3,7 @@
 use super::*;
 use crate::device::testing::{Sample, device, until, well};
 use crate::metrics::Metrics;
+use crate::rpc::budget::Budget;
 use hyper_util::rt::TokioIo;
 use proto::device_plugin::registration_client::RegistrationClient;
 use tokio::net::UnixStream;
@@ -103,7 +104,8 @@ async fn a_socket_that_nobody_listens_at_yet_is_waited_for() {
     drop(std::os::unix::net::UnixListener::bind(&path).expect("a socket of nobody's"));
     let plugin = Sample::new(well(&["a"]));
     // The first try comes before it listens.
-    let (dialled, ()) = tokio::join!(Plugin::dial(&path, &path), async { plugin.serve(&path) });
+    let budget = Budget::new(0);
+    let (dialled, ()) = tokio::join!(Plugin::dial(&path, &path, &budget), async { plugin.serve(&path) });
     assert!(dialled.is_ok(), "{dialled:?}");
 }
 

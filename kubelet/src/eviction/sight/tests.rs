@@ -1,7 +1,9 @@
 //! What pods are said to have on disk, over real files.
 
 use super::*;
+use crate::eviction::notice::tests::told_by;
 use crate::eviction::rank::{Candidate, choose};
+use crate::eviction::threshold::Amount;
 use crate::host::WorkError;
 use crate::parts::testing::{context, dependencies};
 use crate::pod::testing::{at, container, observed, pod};
@@ -9,6 +11,7 @@ use crate::pod::view::Life;
 use crate::runtime::RuntimeError;
 use crate::runtime::fake::{FakeRuntime, Mishap};
 use client::TokioClock;
+use proto::api::quantity::Quantity;
 use std::fs;
 use std::sync::mpsc;
 use tonic::Code;
@@ -120,7 +123,7 @@ async fn nobody_goes_for_a_pod_whose_files_cannot_be_counted() {
     }
     assert_eq!(world.events.waiting(), []);
     let uid = world.uid(1);
-    assert!(!world.sight.hung.ended(&uid));
+    assert!(!world.sight.hung.ended(&uid, Instant::now()));
     let long_ago = Instant::now().checked_sub(COUNT_FAIR).expect("the machine is up");
     assert!(!world.sight.hung.hangs(&uid, long_ago));
     for goes in [0, 0, 1] {
@@ -231,4 +234,65 @@ async fn a_disk_that_does_not_tell_hides_neither_processes_nor_the_other_disk() 
     assert!(is_over);
     let told = world.sight.signals(DISKS_DEADLINE).await;
     assert!(told.contains_key(&Signal::NodeFsAvailable));
+}
+
+/// A machine of 4 GiB of which so much is free, kB.
+fn memory_left(world: &World, free: u64) {
+    let text = format!("MemTotal: 4194304 kB\nMemFree: {free} kB\n");
+    fs::write(world.dir.path().join("meminfo"), text).expect("written");
+}
+
+fn below(quantity: &str) -> Threshold {
+    Threshold {
+        signal: Signal::MemoryAvailable,
+        amount: Amount::Quantity(Quantity::parse(quantity).expect("a quantity")),
+        grace: Duration::ZERO,
+        reclaim: None,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stall_is_heeded_at_once_and_a_limit_that_is_filled_once_in_a_second() {
+    let mut world = World::new(&[]);
+    let (notices, stall, at_limit) = told_by();
+    world.sight.memory.notices = Arc::new(notices);
+    let memory = world.sight.memory().clone();
+    let millis = |begun: Instant| begun.elapsed().as_millis();
+    let rest = |seconds| {
+        let memory = memory.clone();
+        async move {
+            let begun = Instant::now();
+            let until = begun + Duration::from_secs(seconds);
+            memory.rest(&[], &Signals::new(), until).await;
+            millis(begun)
+        }
+    };
+    assert_eq!(rest(60).await, 10_000, "the kernel says nothing");
+    assert_eq!(rest(5).await, 5_000);
+    stall();
+    assert_eq!(rest(60).await, 100);
+    at_limit();
+    assert_eq!(rest(60).await, 1_000);
+    at_limit();
+    stall();
+    assert_eq!((rest(60).await, rest(60).await, rest(60).await), (100, 1_000, 10_000));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stall_is_heeded_while_something_is_done_about_disks() {
+    let mut world = World::new(&[]);
+    let (notices, stall, _) = told_by();
+    world.sight.memory.notices = Arc::new(notices);
+    world.sight.memory.roots.proc = world.dir.path().to_owned();
+    memory_left(&world, 4_000_000);
+    let (thresholds, remembered) = ([below("100Mi")], Remembered::default());
+    let memory = world.sight.memory().clone();
+    let before = memory.look().await;
+    assert!(before.contains_key(&Signal::MemoryAvailable));
+    memory_left(&world, 1);
+    stall();
+    let begun = Instant::now();
+    memory.falls(&thresholds, before, &remembered).await;
+    // By what is left it would have been looked at after a second.
+    assert!(begun.elapsed() < Duration::from_millis(200), "{:?}", begun.elapsed());
 }
