@@ -333,8 +333,8 @@ impl<C: Controller> Running<C> {
     }
 
     /// Does the writes in batches of 1, 2, 4, ...; stops after the first batch with a failure, but where each is a matter of its own
-    /// (as deletions are, where nothing else is done, or the controller says so) and the server says no to this one. Where some give an owner what is nobody's,
-    /// it is asked for first, once: informers may not show yet that it goes, and lets go of its own.
+    /// (as deletions are, where nothing else is done, or the controller says so) and the server says no to this one. Where some give an
+    /// owner what is nobody's, it is asked for first, once: informers may not show yet that it goes, and lets go of its own.
     async fn batches(&self, key: &Key, writes: &[Write]) -> Option<Failure> {
         if let Some(adopter) = writes.iter().find_map(|write| write.adopter.as_deref())
             && let Err(failure) = recheck(&self.environment.client, adopter).await
