@@ -35,6 +35,7 @@ pub mod node_lifecycle;
 pub mod owner;
 pub mod pod;
 pub mod pod_gc;
+pub mod printed;
 pub mod queue;
 pub mod replica_set;
 pub mod replication_controller;
@@ -74,6 +75,8 @@ pub struct Options {
     pub mirrored_addresses: usize,
     /// How large nodes' podCIDRs are.
     pub node_blocks: node_ipam::BlockSizes,
+    /// Terminated pods that may stay; all of them if it is 0.
+    pub terminated_pods: usize,
 }
 
 impl Default for Options {
@@ -83,6 +86,7 @@ impl Default for Options {
             node_ports: NodePorts::default(),
             mirrored_addresses: 1000,
             node_blocks: node_ipam::BlockSizes::default(),
+            terminated_pods: pod_gc::TERMINATED,
         }
     }
 }
@@ -215,6 +219,7 @@ impl Starter {
             replaced: Mutex::default(),
         };
         self.start("cronjob-controller", cron_jobs);
+        self.start("cronjob-controller", cron_job::history::History { informers: of() });
         let finished = ttl_after_finished::TtlAfterFinished { informers: of() };
         self.start("ttl-after-finished-controller", finished);
     }
@@ -352,7 +357,8 @@ impl Starter {
         let pods = pod_gc::PodGc {
             informers,
             missing: Arc::default(),
-            terminated: pod_gc::TERMINATED,
+            terminated: self.context.options.terminated_pods,
+            clock: Arc::clone(&self.context.clock),
             counted: Mutex::default(),
         };
         self.start("pod-garbage-collector-controller", pods);

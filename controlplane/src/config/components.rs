@@ -79,6 +79,7 @@ fn read_by(flag: &str) -> ReadBy {
         | "node-cidr-mask-size-ipv6"
         | "node-eviction-rate"
         | "secondary-node-eviction-rate"
+        | "terminated-pod-gc-threshold"
         | "unhealthy-zone-threshold" => ReadBy::Controllers,
         "cluster-signing-cert-file"
         | "cluster-signing-key-file"

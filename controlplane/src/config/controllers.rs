@@ -36,8 +36,15 @@ impl Reader<'_> {
                 node_ports: self.parse("service-node-port-range", Options::default().node_ports),
                 mirrored_addresses: self.mirrored(),
                 node_blocks: self.node_blocks(pods),
+                terminated_pods: self.terminated(),
             },
         }
+    }
+
+    /// As upstream's: what is not more than 0 is no bound.
+    fn terminated(&mut self) -> usize {
+        let default = i32::try_from(Options::default().terminated_pods).unwrap_or(i32::MAX);
+        usize::try_from(self.parse("terminated-pod-gc-threshold", default)).unwrap_or(0)
     }
 
     fn mirrored(&mut self) -> usize {
@@ -143,6 +150,7 @@ mod tests {
             "--large-cluster-size-threshold=7",
             "--mirroring-max-endpoints-per-subset=10",
             "--service-node-port-range=8000+9",
+            "--terminated-pod-gc-threshold=9",
         ];
         let read = resolve(&words).unwrap();
         assert_eq!(read.selection.off().collect::<Vec<_>>(), ["namespace-controller"]);
@@ -157,6 +165,11 @@ mod tests {
             (read.options.mirrored_addresses, read.options.node_ports.to_string()),
             (10, "8000-8009".to_owned())
         );
+        assert_eq!(read.options.terminated_pods, 9);
+        for unbounded in ["0", "-1"] {
+            let read = resolve(&[&format!("--terminated-pod-gc-threshold={unbounded}")]);
+            assert_eq!(read.unwrap().options.terminated_pods, 0, "{unbounded}");
+        }
     }
 
     #[test]
@@ -201,6 +214,7 @@ mod tests {
             "--large-cluster-size-threshold=many",
             "--mirroring-max-endpoints-per-subset=1001",
             "--service-node-port-range=9-8",
+            "--terminated-pod-gc-threshold=1.5",
         ];
         let mistakes = resolve(&words).unwrap_err();
         let expected = [
@@ -211,6 +225,7 @@ mod tests {
             "invalid argument \"many\" for \"--large-cluster-size-threshold\" flag: invalid digit found in string",
             "invalid argument \"9-8\" for \"--service-node-port-range\" flag: end port cannot be less than start port: 9-8",
             "invalid argument \"1001\" for \"--mirroring-max-endpoints-per-subset\" flag: must be between 1 and 1000",
+            "invalid argument \"1.5\" for \"--terminated-pod-gc-threshold\" flag: invalid digit found in string",
         ];
         assert_eq!(mistakes, expected);
     }

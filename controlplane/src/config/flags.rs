@@ -275,6 +275,11 @@ const FLAGS: &[(&str, Takes, &str)] = &[
         "disk, memory or etcd (disk; with --etcd-servers etcd)",
     ),
     (
+        "terminated-pod-gc-threshold",
+        Takes::Value,
+        "terminated pods that may stay (12500; 0: all)",
+    ),
+    (
         "tls-cert-file",
         Takes::Value,
         "serving certificate (made under --data-dir)",

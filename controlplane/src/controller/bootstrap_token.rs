@@ -92,4 +92,31 @@ mod tests {
         assert_eq!(sign::plan(&signed, &tokens, now()), None);
         assert_eq!(sign::plan(&map(&[]), &tokens, now()), None);
     }
+
+    #[test]
+    fn a_token_signs_by_the_id_that_its_name_says() {
+        let content = BTreeMap::from([("kubeconfig".to_owned(), "content".to_owned())]);
+        let map = ConfigMap {
+            data: Some(content),
+            ..ConfigMap::default()
+        };
+        let signs = |name: &str, id: &str| {
+            let mut secret = Secret::clone(&token(id, ""));
+            secret.metadata.name = Some(name.to_owned());
+            sign::plan(&map, &[Arc::new(secret)], now()).is_some()
+        };
+        assert!(signs("bootstrap-token-abc123", "abc123"));
+        for (name, id) in [
+            ("bootstrap-token-abcdef", "fedcba"),
+            ("other", "abcdef"),
+            ("bootstrap-token-", ""),
+            ("bootstrap-token-abcde", "abcde"),
+            ("bootstrap-token-abcdefg", "abcdefg"),
+            ("bootstrap-token-ab.def", "ab.def"),
+            ("bootstrap-token-ABCDEF", "ABCDEF"),
+            ("bootstrap-token-abcdef", "\"},\"x\":{\""),
+        ] {
+            assert!(!signs(name, id), "{name} {id}");
+        }
+    }
 }

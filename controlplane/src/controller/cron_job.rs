@@ -1,7 +1,7 @@
 //! CronJob: makes Jobs at the moments its schedule names, and removes old ones.
 //!
 //! Source: control-plane contract §12. A Job is named after its minute, so a moment whose Job was made and not yet noted makes no
-//! second one: the Job is found, and noted. [`due`] says which moment is due, [`history`] what of the past is noted and removed.
+//! second one: the Job is found, and noted. [`due`] says which moment is due, [`history`] what of the past is noted, and removes it.
 
 use super::harness::{Controller, Wiring, controller_key};
 use super::informers::Informers;
@@ -145,7 +145,7 @@ fn creation(cron: &CronJob, spec: &CronJobSpec, scheduled: Timestamp) -> Write {
 pub fn plan(view: &View<'_>, timetable: &Timetable, holder: &dyn Fn(&str) -> Option<Arc<Job>>) -> Decision {
     let (cron, spec) = (view.cron, view.spec);
     let stored = cron.status.clone().unwrap_or_default();
-    let mut writes: Vec<Write> = history::old(view).into_iter().map(|job| deletion(cron, &job)).collect();
+    let mut writes = Vec::new();
     let (mut status, mut events) = history::note(view, stored.clone());
     let mut again_in = None;
     let mut told = Vec::new();

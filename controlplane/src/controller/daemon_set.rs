@@ -268,6 +268,8 @@ impl DaemonSets {
 
 impl Controller for DaemonSets {
     const NAME: &'static str = "daemon-set-controller";
+    /// A pod that may not go from one node is no reason for another to have none.
+    const DELETIONS_ALONE: bool = true;
 
     fn wire(&self, wiring: &mut Wiring) {
         let sets = &self.informers.daemon_sets;

@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 pub mod annotation;
 pub mod proportion;
+pub mod rollback;
 pub mod rolling;
 pub mod status;
 pub mod template;
@@ -261,6 +262,9 @@ pub fn plan(view: &View<'_>) -> Plan {
     };
     let mut first = annotation::corrections(view);
     let paused = view.spec.paused == Some(true);
+    if first.is_empty() && !paused {
+        first.extend(rollback::step(view));
+    }
     if !first.is_empty() {
         return writes(first);
     }

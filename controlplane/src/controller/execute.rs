@@ -101,6 +101,7 @@ fn failure(write: &Write, code: u16, reason: &str, message: String) -> Failure {
     Failure {
         resource: write.resource.plural.to_string(),
         creating: matches!(write.verb, Verb::Create(_)),
+        deleting: matches!(write.verb, Verb::Delete { .. }),
         code,
         reason: reason.to_owned(),
         message,
@@ -152,6 +153,7 @@ pub async fn recheck(client: &kube::Client, owner: &Adopter) -> Result<(), Failu
     let failed = |code, reason: &str, message| Failure {
         resource: owner.resource.plural.to_string(),
         creating: false,
+        deleting: false,
         code,
         reason: reason.to_owned(),
         message,

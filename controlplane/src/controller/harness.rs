@@ -44,6 +44,8 @@ pub trait Controller: Send + Sync + 'static {
     const AT_ONCE: usize = 16;
     /// Whether each write of a plan is a matter of its own: what the server refuses of one stands in no other's way.
     const EACH_ALONE: bool = false;
+    /// Whether at least its deletions are: one that the server refuses keeps nothing that comes after it from being done.
+    const DELETIONS_ALONE: bool = false;
     /// How long the first retry of what failed waits; each further one twice as long.
     const RETRY_FIRST: Duration = Duration::from_millis(5);
     /// The longest it waits.
@@ -198,6 +200,10 @@ pub fn controller_key<K: kube::Resource>(object: &K, kind: &str) -> Option<Key> 
     Some(Key::new(meta.namespace.clone().unwrap_or_default(), owner.name.clone()))
 }
 
+fn is_deletion(write: &Write) -> bool {
+    matches!(write.verb, Verb::Delete { .. })
+}
+
 struct Running<C> {
     controller: C,
     environment: Environment,
@@ -327,25 +333,27 @@ impl<C: Controller> Running<C> {
     }
 
     /// Does the writes in batches of 1, 2, 4, ...; stops after the first batch with a failure, but where each is a matter of its own
-    /// (as deletions are, where nothing else is done) and the server says no to this one. Where some give an owner what is nobody's,
-    /// it is asked for first, once: informers may not show yet that it goes, and lets go of its own.
+    /// (as deletions are, where nothing else is done, or the controller says so) and the server says no to this one. Where some give an
+    /// owner what is nobody's, it is asked for first, once: informers may not show yet that it goes, and lets go of its own.
     async fn batches(&self, key: &Key, writes: &[Write]) -> Option<Failure> {
         if let Some(adopter) = writes.iter().find_map(|write| write.adopter.as_deref())
             && let Err(failure) = recheck(&self.environment.client, adopter).await
         {
             return Some(failure);
         }
-        let each_alone = C::EACH_ALONE || writes.iter().all(|write| matches!(write.verb, Verb::Delete { .. }));
+        let each_alone = C::EACH_ALONE || writes.iter().all(is_deletion);
         let mut rest = writes;
         let mut size = 1;
         let mut first = None;
         while !rest.is_empty() {
             let (batch, after) = rest.split_at(size.min(rest.len()));
             let done = join_all(batch.iter().map(|write| self.write(key, write))).await;
-            let failures: Vec<Failure> = done.into_iter().flatten().collect();
-            let goes_on = each_alone && failures.iter().all(Failure::is_refusal);
-            let is_over = !failures.is_empty() && !goes_on;
-            first = first.or(failures.into_iter().next());
+            let is_over = batch.iter().zip(&done).any(|(write, failure)| {
+                let is_alone = each_alone || (C::DELETIONS_ALONE && is_deletion(write));
+                let stops = |failure: &Failure| !(is_alone && failure.is_refusal());
+                failure.as_ref().is_some_and(stops)
+            });
+            first = first.or(done.into_iter().flatten().next());
             if is_over {
                 break;
             }

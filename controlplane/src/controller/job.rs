@@ -54,6 +54,8 @@ pub struct Planned {
     job: Arc<Job>,
     /// Pods that the plan lets go of, by name.
     done: BTreeMap<String, Arc<Pod>>,
+    /// Whether it sees to it that its pods are as many as they should be.
+    manages: bool,
 }
 
 /// The Jobs in a namespace that select these labels.
@@ -96,7 +98,7 @@ impl Jobs {
     }
 
     /// Remembers what a plan was made of, for those who count what comes of it.
-    fn remember(&self, key: &Key, job: &Arc<Job>, writes: &[Write]) {
+    fn remember(&self, key: &Key, job: &Arc<Job>, writes: &[Write], manages: bool) {
         let done = writes.iter().filter(|write| is_let_go(write));
         let done = done.filter_map(|write| {
             let pod = self.informers.pods.get_key(&write.key)?;
@@ -105,6 +107,7 @@ impl Jobs {
         let planned = Planned {
             job: Arc::clone(job),
             done: done.collect(),
+            manages,
         };
         let mut all = self.planned.lock().expect("no holder of this lock panics");
         all.insert(key.clone(), planned);
@@ -175,7 +178,7 @@ impl Controller for Jobs {
     }
 
     fn wrote(&self, counters: &Counters, key: &Key, write: &Write, failure: Option<&Failure>, _now: Timestamp) {
-        let Some(Planned { job, done }) = self.planned(key) else {
+        let Some(Planned { job, done, .. }) = self.planned(key) else {
             return;
         };
         match (&write.verb, failure) {
@@ -196,7 +199,7 @@ impl Controller for Jobs {
 
     fn reconciled(&self, counters: &Counters, key: &Key, writes: &[Write], failure: Option<&Failure>, took: Duration) {
         if let Some(planned) = self.planned(key) {
-            counters.job_synced(&count::sync(&planned.job, writes, failure.is_some()), took);
+            counters.job_synced(&count::sync(&planned, writes, failure.is_some()), took);
         }
     }
 
@@ -212,7 +215,7 @@ impl Controller for Jobs {
                 ..Plan::default()
             };
         }
-        self.remember(key, &job, &[]);
+        self.remember(key, &job, &[], false);
         let claims = self.claims(&job);
         if !claims.writes.is_empty() {
             return Plan {
@@ -220,10 +223,9 @@ impl Controller for Jobs {
                 ..Plan::default()
             };
         }
-        let decision = self.decide(key, &job, claims.owned, now);
-        let plan = decision.map(|decision| decision.plan).unwrap_or_default();
-        self.remember(key, &job, &plan.writes);
-        plan
+        let decision = self.decide(key, &job, claims.owned, now).unwrap_or_default();
+        self.remember(key, &job, &decision.plan.writes, decision.manages);
+        decision.plan
     }
 
     fn status(&self, key: &Key, now: Timestamp, failure: Option<&Failure>) -> Vec<Write> {
@@ -254,21 +256,36 @@ pub struct Decision {
     pub plan: Plan,
     /// The status.
     pub status: Option<Write>,
+    /// Whether it sees to it that the pods are as many as they should be: not at the end, when all that run go.
+    pub manages: bool,
 }
 
 /// The next step of a Job. `is_taken`: whether there is a pod of that name in its namespace.
 pub fn plan(view: &View<'_>, memory: &Memory, is_taken: &dyn Fn(&str) -> bool) -> Decision {
     let early = end::early(view);
+    let manages = early.is_none() && !view.is_deleting();
+    Decision {
+        manages,
+        ..step(view, early, manages, memory, is_taken)
+    }
+}
+
+fn step(
+    view: &View<'_>,
+    early: Option<end::End>,
+    manages: bool,
+    memory: &Memory,
+    is_taken: &dyn Fn(&str) -> bool,
+) -> Decision {
     if early.is_some() {
         let writes = manage::end_active(view);
         if !writes.is_empty() {
             return steps(writes, None);
         }
     }
-    let pods = if early.is_some() || view.is_deleting() {
-        manage::Pods::default()
-    } else {
-        manage::manage(view, memory, is_taken)
+    let pods = match manages {
+        true => manage::manage(view, memory, is_taken),
+        false => manage::Pods::default(),
     };
     let is_managed = pods.writes.is_empty();
     let end = early.or_else(|| is_managed.then(|| end::complete(view)).flatten());
@@ -304,7 +321,7 @@ fn steps(writes: Vec<Write>, again_in: Option<Duration>) -> Decision {
             events: vec![],
             again_in,
         },
-        status: None,
+        ..Decision::default()
     }
 }
 

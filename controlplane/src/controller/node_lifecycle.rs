@@ -113,8 +113,9 @@ impl NodeLifecycle {
 
     /// Whether the node may get (or keep) its NoExecute taint now.
     fn pace(&self, node: &Node, heard: &Heartbeat, now: Instant) -> Pace {
-        // Asked only where it matters: a ready node's plan does not depend on the others.
-        if is_ready(node) {
+        // Asked only where it matters: a ready node's plan does not depend on the others. And nobody can have fallen silent who has said
+        // nothing yet: that it has not for too long will be its condition.
+        if is_ready(node) || (ready(node).is_none() && !is_drained(node)) {
             return Pace::Hold;
         }
         let zone = disruption::zone_of(node);
@@ -218,10 +219,9 @@ impl Controller for NodeLifecycle {
             Pace::Go(zone) if plan.writes.iter().any(is_tainting) => {
                 let mut draining = self.draining.lock().expect("no holder of this lock panics");
                 draining.insert(key.clone(), disruption::key_of(&zone));
-                self.limits
-                    .lock()
-                    .expect("no holder of this lock panics")
-                    .note(zone, instant);
+                let census = self.census.lock().expect("no holder of this lock panics");
+                let mut limits = self.limits.lock().expect("no holder of this lock panics");
+                limits.note(zone, instant, |zone| census.has_zone(zone));
             }
             Pace::Wait(wait) => plan.again_in = Some(plan.again_in.map_or(wait, |other| other.min(wait))),
             _ => {}

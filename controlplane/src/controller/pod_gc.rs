@@ -1,27 +1,37 @@
 //! Pod garbage collection: pods that nobody will ever finish.
 //!
-//! Source: control-plane contract §12. Pods on nodes that do not exist (after 40 s of quarantine), and unscheduled pods that are
-//! being deleted; pods being deleted on nodes that are marked out of service; the oldest of more than 12,500 terminated pods.
+//! Source: control-plane contract §12. Pods on nodes that do not exist (after 40 s of quarantine, and only if the server itself says so:
+//! informers may be behind), and unscheduled pods that are being deleted; pods being deleted on nodes that are marked out of service; the
+//! oldest of more terminated pods than may stay. None goes before it is marked failed: who counts its end needs to see one.
 
+use super::disruption::scale::is_segment;
 use super::harness::{Controller, Wiring};
 use super::informers::Informers;
 use super::pod;
 use super::write::{self, PatchKind, Plan, Verb, Write};
 use crate::held::Node;
 use crate::held::Pod;
-use client::Key;
+use client::{Clock, Key};
+use futures::future::BoxFuture;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
+use kube::Api;
 use proto::api::condition;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tokio::time::timeout;
 
 /// How long a node must be missing before its pods count as orphaned.
 const QUARANTINE: Duration = Duration::from_secs(40);
 
-/// Terminated pods that may stay (`--terminated-pod-gc-threshold`).
+/// For how long it is believed that a node is not there, and how soon it is asked again if nobody answered.
+const TOLD: Duration = Duration::from_secs(20);
+const ASKED_AGAIN: Duration = Duration::from_secs(5);
+const DEADLINE: Duration = Duration::from_secs(10);
+
+/// Terminated pods that may stay (upstream's `--terminated-pod-gc-threshold`).
 pub const TERMINATED: usize = 12_500;
 /// How often terminated pods are counted.
 const COUNT_EVERY: Duration = Duration::from_secs(20);
@@ -38,16 +48,32 @@ pub struct PodGc {
     pub informers: Informers,
     /// The nodes that pods are on and that are not there.
     pub missing: Arc<Mutex<Missing>>,
-    /// Terminated pods that may stay.
+    /// Terminated pods that may stay; all of them if it is 0.
     pub terminated: usize,
+    /// Wall time: whether a node is to be asked for is known before a plan.
+    pub clock: Arc<dyn Clock>,
     /// When terminated pods were counted last.
     pub counted: Mutex<Option<Timestamp>>,
+}
+
+/// A node that is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Absence {
+    /// When we saw that first.
+    since: Timestamp,
+    /// When the server said so last.
+    told: Option<Timestamp>,
+}
+
+/// How long it is since then; nothing if that is yet to come, by a clock that went back.
+fn age(since: Timestamp, now: Timestamp) -> Duration {
+    Duration::try_from(now.duration_since(since)).unwrap_or(Duration::ZERO)
 }
 
 /// Since when nodes are missing.
 #[derive(Debug, Default)]
 pub struct Missing {
-    since: BTreeMap<String, Timestamp>,
+    since: BTreeMap<String, Absence>,
     /// When names that no pod has were dropped last.
     swept: Option<Timestamp>,
 }
@@ -57,15 +83,32 @@ impl Missing {
     /// that no more names are kept than there are pods.
     fn since(&mut self, node: &str, now: Timestamp, used: impl FnOnce() -> BTreeSet<String>) -> Timestamp {
         if !self.since.contains_key(node) {
-            let age = self
-                .swept
-                .map(|last| Duration::try_from(now.duration_since(last)).unwrap_or(Duration::ZERO));
-            if age.is_none_or(|age| age >= COUNT_EVERY) {
+            if self.swept.is_none_or(|last| age(last, now) >= COUNT_EVERY) {
                 self.keep(&used());
                 self.swept = Some(now);
             }
         }
-        *self.since.entry(node.to_owned()).or_insert(now)
+        let new = Absence { since: now, told: None };
+        self.since.entry(node.to_owned()).or_insert(new).since
+    }
+
+    /// Whether the node is missing for so long that its pods are to go, if the server says so, too, which is to be asked now.
+    fn is_questionable(&self, node: &str, now: Timestamp) -> bool {
+        let absence = self.since.get(node);
+        absence.is_some_and(|found| age(found.since, now) >= QUARANTINE) && !self.is_gone(node, now)
+    }
+
+    /// The server has no such node.
+    fn tell(&mut self, node: &str, now: Timestamp) {
+        if let Some(absence) = self.since.get_mut(node) {
+            absence.told = Some(now);
+        }
+    }
+
+    /// Whether the server said so lately.
+    fn is_gone(&self, node: &str, now: Timestamp) -> bool {
+        let told = self.since.get(node).and_then(|absence| absence.told);
+        told.is_some_and(|told| age(told, now) < TOLD)
     }
 
     /// Forgets all but these.
@@ -115,8 +158,22 @@ impl PodGc {
     }
 }
 
-/// Deletes what is beyond `most` of the terminated pods: evicted ones first, then the oldest.
+/// Asks the server itself whether it has the node; `None` if nobody answered.
+async fn ask(client: &kube::Client, node: &str) -> Option<bool> {
+    if !is_segment(node) {
+        // No node can be called so.
+        return Some(false);
+    }
+    let nodes: Api<Node> = Api::all(client.clone());
+    let found = timeout(DEADLINE, nodes.get_metadata_opt(node)).await.ok()?.ok()?;
+    Some(found.is_some())
+}
+
+/// Deletes what is beyond `most` of the terminated pods, if there is such a bound: evicted ones first, then the oldest.
 fn surplus(pods: Vec<Arc<Pod>>, most: usize) -> Vec<Write> {
+    if most == 0 {
+        return Vec::new();
+    }
     let mut terminated: Vec<Arc<Pod>> = pods.into_iter().filter(|pod| pod::is_terminal(pod)).collect();
     let too_many = terminated.len().saturating_sub(most);
     if too_many == 0 {
@@ -164,6 +221,26 @@ impl Controller for PodGc {
         });
     }
 
+    fn look_up<'a>(&'a self, key: &Key, client: &'a kube::Client) -> Option<BoxFuture<'a, ()>> {
+        let pod = self.informers.pods.get_key(key).filter(|pod| !is_held(pod))?;
+        let node = pod::node_name(&pod).to_owned();
+        let is_questionable = {
+            let missing = self.missing.lock().expect("no holder of this lock panics");
+            missing.is_questionable(&node, self.clock.now())
+        };
+        is_questionable.then(|| -> BoxFuture<'a, ()> {
+            Box::pin(async move {
+                let answer = ask(client, &node).await;
+                let mut missing = self.missing.lock().expect("no holder of this lock panics");
+                match answer {
+                    Some(true) => missing.found(&node),
+                    Some(false) => missing.tell(&node, self.clock.now()),
+                    None => {}
+                }
+            })
+        })
+    }
+
     fn plan(&self, key: &Key, now: Timestamp) -> Plan {
         if *key == all_terminated() {
             return self.count(now);
@@ -176,7 +253,7 @@ impl Controller for PodGc {
         }
         let node = pod::node_name(&pod);
         if node.is_empty() {
-            let writes = pod.metadata.deletion_timestamp.as_ref().map(|_| unscheduled(&pod));
+            let writes = pod.metadata.deletion_timestamp.as_ref().map(|_| end(&pod, None, now));
             return Plan {
                 writes: writes.into_iter().collect(),
                 ..Plan::default()
@@ -192,24 +269,20 @@ impl Controller for PodGc {
         if let Some(found) = self.informers.nodes.get("", node) {
             missing.found(node);
             let is_stuck = pod.metadata.deletion_timestamp.is_some() && is_out_of_service(&found);
-            let message = "PodGC: node is out of service";
             return Plan {
-                writes: is_stuck.then(|| lost(&pod, message, now)).into_iter().collect(),
+                writes: is_stuck.then(|| end(&pod, None, now)).into_iter().collect(),
                 ..Plan::default()
             };
         }
         let since = missing.since(node, now, || used(&self.informers.pods.list()));
-        let age = Duration::try_from(now.duration_since(since)).unwrap_or(Duration::ZERO);
-        if age < QUARANTINE {
+        let left = QUARANTINE.saturating_sub(age(since, now));
+        if !left.is_zero() || !missing.is_gone(node, now) {
             return Plan {
-                again_in: Some(QUARANTINE - age),
+                again_in: Some(left.max(ASKED_AGAIN)),
                 ..Plan::default()
             };
         }
-        Plan {
-            writes: vec![lost(&pod, "PodGC: node no longer exists", now)],
-            ..Plan::default()
-        }
+        Plan::of(vec![end(&pod, Some("PodGC: node no longer exists"), now)])
     }
 }
 
@@ -230,32 +303,22 @@ fn is_held(pod: &Pod) -> bool {
     is_over && meta.deletion_grace_period_seconds == Some(0) && meta.finalizers.as_ref().is_some_and(|f| !f.is_empty())
 }
 
-/// Marks a pod that never had a node failed; deletes it once it is. Whoever counts its end needs to see one.
-fn unscheduled(pod: &Pod) -> Write {
+/// Marks a pod that nobody else will end failed, and, where that is what ended it, with why it was disrupted; deletes it once it is over.
+fn end(pod: &Pod, disruption: Option<&str>, now: Timestamp) -> Write {
     if pod::is_terminal(pod) {
         return force_delete(pod);
     }
-    let body = json!({"metadata": {"uid": pod.metadata.uid}, "status": {"phase": "Failed"}});
-    Write::new(
-        write::PODS,
-        Key::of(pod),
-        Verb::Patch(PatchKind::Strategic, "status", body),
-    )
-}
-
-/// Marks a pod without a node to end it failed; deletes it once it is.
-fn lost(pod: &Pod, message: &str, now: Timestamp) -> Write {
-    let conditions = pod.status.as_ref().and_then(|s| s.conditions.as_ref());
-    if pod::is_terminal(pod) || condition::is_true(conditions, "DisruptionTarget") {
-        return force_delete(pod);
+    let mut status = json!({"phase": "Failed"});
+    if let Some(message) = disruption {
+        let conditions = pod.status.as_ref().and_then(|s| s.conditions.as_ref());
+        let known = condition::find(conditions, "DisruptionTarget").filter(|known| known.status == "True");
+        let since = known.and_then(|known| known.last_transition_time.clone());
+        status["conditions"] = json!([{
+            "type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC", "message": message,
+            "lastTransitionTime": since.unwrap_or(Time(now)), "observedGeneration": pod.metadata.generation,
+        }]);
     }
-    let body = json!({
-        "metadata": {"uid": pod.metadata.uid},
-        "status": {"phase": "Failed", "conditions": [{
-            "type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC",
-            "message": message, "lastTransitionTime": Time(now), "observedGeneration": pod.metadata.generation,
-        }]},
-    });
+    let body = json!({"metadata": {"uid": pod.metadata.uid}, "status": status});
     Write::new(
         write::PODS,
         Key::of(pod),
@@ -285,29 +348,110 @@ mod tests {
         assert_eq!(missing.since.keys().collect::<Vec<_>>(), ["a", "c"]);
     }
 
-    #[test]
-    fn orphans_fail_before_they_go() {
-        let mut pod = Pod {
-            metadata: kube::api::ObjectMeta {
-                name: Some("p".into()),
-                namespace: Some("default".into()),
-                uid: Some("u".into()),
-                ..Default::default()
-            },
-            ..Pod::default()
-        };
-        let first = lost(&pod, "gone", Timestamp::UNIX_EPOCH);
-        let Verb::Patch(PatchKind::Strategic, "status", body) = &first.verb else {
-            panic!()
-        };
-        assert_eq!(body["status"]["phase"], "Failed");
-        pod.status = serde_json::from_value(body["status"].clone()).unwrap();
-        let second = lost(&pod, "gone", Timestamp::UNIX_EPOCH);
-        assert!(matches!(second.verb, Verb::Delete { grace: Some(0), .. }));
+    /// What is done about a pod, as long as there is something: phases and conditions that it is given, then "deleted".
+    fn ended(mut pod: Pod, disruption: Option<&str>) -> Vec<serde_json::Value> {
+        let mut steps = Vec::new();
+        while steps.len() < 5 {
+            match end(&pod, disruption, Timestamp::UNIX_EPOCH).verb {
+                Verb::Patch(PatchKind::Strategic, "status", body) => {
+                    pod.status = serde_json::from_value(body["status"].clone()).unwrap();
+                    steps.push(body["status"].clone());
+                }
+                Verb::Delete { grace: Some(0), .. } => {
+                    steps.push(json!("deleted"));
+                    return steps;
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        panic!("{steps:?}")
     }
 
     #[test]
-    fn what_never_had_a_node_fails_before_it_goes_and_waits_for_its_holders() {
+    fn whatever_ends_a_pod_it_fails_before_it_goes() {
+        let pod = |conditions: serde_json::Value| -> Pod {
+            let status = json!({"phase": "Running", "conditions": conditions});
+            serde_json::from_value(json!({"metadata": {"name": "p", "uid": "u", "generation": 3}, "status": status}))
+                .unwrap()
+        };
+        let disrupted = |since: &str| {
+            json!({"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC", "message": "gone",
+                "lastTransitionTime": since, "observedGeneration": 3})
+        };
+        let (begun, earlier) = ("1970-01-01T00:00:00Z", "1969-01-01T00:00:00Z");
+        // Upstream says of pods alone whose node is gone that they were disrupted.
+        for (conditions, disruption, told) in [
+            (
+                json!([]),
+                Some("gone"),
+                json!({"phase": "Failed", "conditions": [disrupted(begun)]}),
+            ),
+            (json!([]), None, json!({"phase": "Failed"})),
+            // It was evicted before, and its node never ended it: a Job that waits for its end would do so for ever.
+            (
+                json!([disrupted(earlier)]),
+                Some("gone"),
+                json!({"phase": "Failed", "conditions": [disrupted(earlier)]}),
+            ),
+            (json!([disrupted(earlier)]), None, json!({"phase": "Failed"})),
+        ] {
+            assert_eq!(ended(pod(conditions), disruption), [told, json!("deleted")]);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_node_is_gone_only_if_the_server_says_so() {
+        let asked = |code: u16| async move {
+            let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+                assert_eq!(request.uri().path(), "/api/v1/nodes/n");
+                let reason = if code == 404 { "NotFound" } else { "" };
+                let body = match code {
+                    200 => {
+                        json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": {"name": "n"}})
+                    }
+                    _ => {
+                        json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": code,
+                        "reason": reason, "message": "no"})
+                    }
+                };
+                let body = kube::client::Body::from(body.to_string().into_bytes());
+                std::future::ready(http::Response::builder().status(code).body(body))
+            });
+            let client = kube::Client::new(service, "default");
+            assert_eq!(
+                ask(&client, "../pods").await,
+                Some(false),
+                "of what is no name nobody is asked"
+            );
+            ask(&client, "n").await
+        };
+        assert_eq!(
+            (asked(200).await, asked(404).await, asked(500).await),
+            (Some(true), Some(false), None)
+        );
+    }
+
+    #[test]
+    fn a_missing_node_is_asked_for_once_it_is_missing_for_long() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let mut missing = Missing::default();
+        assert!(!missing.is_questionable("a", at(100)), "it is not missing");
+        missing.since("a", at(0), BTreeSet::new);
+        assert!(!missing.is_questionable("a", at(39)));
+        assert!(missing.is_questionable("a", at(40)) && !missing.is_gone("a", at(40)));
+        missing.tell("a", at(40));
+        assert!(!missing.is_questionable("a", at(59)) && missing.is_gone("a", at(59)));
+        assert!(
+            missing.is_questionable("a", at(60)) && !missing.is_gone("a", at(60)),
+            "that was long ago"
+        );
+        missing.found("a");
+        missing.tell("a", at(61));
+        assert!(!missing.is_gone("a", at(61)), "it is there");
+    }
+
+    #[test]
+    fn what_is_over_waits_for_its_holders() {
         let pod = |phase: &str, finalizers: serde_json::Value| -> Pod {
             serde_json::from_value(json!({
                 "metadata": {"name": "p", "uid": "u", "deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 0,
@@ -318,14 +462,9 @@ mod tests {
         };
         let pending = pod("Pending", json!(["example.org/held"]));
         assert!(!is_held(&pending));
-        let Verb::Patch(_, "status", body) = unscheduled(&pending).verb else {
-            panic!()
-        };
-        assert_eq!(body["status"], json!({"phase": "Failed"}));
         assert!(is_held(&pod("Failed", json!(["example.org/held"]))));
         let free = pod("Failed", json!(null));
         assert!(!is_held(&free));
-        assert!(matches!(unscheduled(&free).verb, Verb::Delete { grace: Some(0), .. }));
     }
 
     #[test]
@@ -354,6 +493,7 @@ mod tests {
         };
         assert!(names(3).is_empty());
         assert_eq!(names(2), ["evicted"]);
-        assert_eq!(names(0), ["evicted", "old", "new"]);
+        assert_eq!(names(1), ["evicted", "old"]);
+        assert!(names(0).is_empty(), "as upstream: there is no bound then");
     }
 }

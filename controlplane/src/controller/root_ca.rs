@@ -7,11 +7,13 @@ use super::write::{self, Plan, Write};
 use client::Key;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt;
 use kube::api::ObjectMeta;
 use std::collections::BTreeMap;
 use tokio::sync::watch;
 
 const DATA_KEY: &str = "ca.crt";
+const ANNOTATION: &str = "kubernetes.io/description";
 const DESCRIPTION: &str = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such \
                            as the internal service IP or kubernetes.default.svc. No other usage is guaranteed across \
                            distributions of Kubernetes clusters.";
@@ -62,7 +64,7 @@ pub fn plan(namespace: &str, existing: Option<&ConfigMap>, pem: &str) -> Option<
     let data = Some(BTreeMap::from([(DATA_KEY.to_owned(), pem.to_owned())]));
     match existing {
         None => {
-            let annotations = BTreeMap::from([("kubernetes.io/description".to_owned(), DESCRIPTION.to_owned())]);
+            let annotations = BTreeMap::from([(ANNOTATION.to_owned(), DESCRIPTION.to_owned())]);
             let map = ConfigMap {
                 metadata: ObjectMeta {
                     name: Some(NAME.into()),
@@ -75,9 +77,12 @@ pub fn plan(namespace: &str, existing: Option<&ConfigMap>, pem: &str) -> Option<
             };
             Some(Write::create(write::CONFIG_MAPS, &map))
         }
-        Some(map) if map.data == data => None,
+        // Who describes it in other words may do so, as upstream.
+        Some(map) if map.data == data && map.annotations().get(ANNOTATION).is_some_and(|text| !text.is_empty()) => None,
         Some(map) => {
-            let map = ConfigMap { data, ..map.clone() };
+            let mut map = ConfigMap { data, ..map.clone() };
+            map.annotations_mut()
+                .insert(ANNOTATION.to_owned(), DESCRIPTION.to_owned());
             Some(Write::replace(write::CONFIG_MAPS, &map))
         }
     }
@@ -101,6 +106,20 @@ mod tests {
         assert_eq!(plan("ns", Some(&map), "PEM"), None);
         map.data.as_mut().unwrap().insert("ca.crt".into(), "evil".into());
         let write = plan("ns", Some(&map), "PEM").unwrap();
-        assert!(matches!(write.verb, Verb::Replace(body) if body["data"]["ca.crt"] == "PEM"));
+        let Verb::Replace(body) = write.verb else { panic!() };
+        assert_eq!(body["data"]["ca.crt"], "PEM");
+        let mut map: ConfigMap = serde_json::from_value(body).unwrap();
+        for (said, becomes) in [
+            (Some("ours"), None),
+            (Some(""), Some(DESCRIPTION)),
+            (None, Some(DESCRIPTION)),
+        ] {
+            map.metadata.annotations = said.map(|text| BTreeMap::from([(ANNOTATION.to_owned(), text.to_owned())]));
+            let told = plan("ns", Some(&map), "PEM").map(|write| match write.verb {
+                Verb::Replace(body) => body["metadata"]["annotations"][ANNOTATION].clone(),
+                other => panic!("{other:?}"),
+            });
+            assert_eq!(told, becomes.map(|text| text.into()), "{said:?}");
+        }
     }
 }

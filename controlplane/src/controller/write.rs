@@ -359,6 +359,8 @@ pub struct Failure {
     pub resource: String,
     /// Whether it was a creation.
     pub creating: bool,
+    /// Whether it was a deletion.
+    pub deleting: bool,
     /// HTTP code; 0 when there was no answer.
     pub code: u16,
     /// Reason of the Status, such as `AlreadyExists`.

@@ -5,11 +5,11 @@
 use super::calculate::{self, Prepared, Proposal, Question, Samples, Tolerances, Wanted};
 use super::metric::{Inputs, MetricError, Proposed};
 use super::served::Served;
+use crate::controller::printed;
 use k8s_openapi::api::autoscaling::v2::{
     ExternalMetricSource, ExternalMetricStatus, MetricIdentifier, MetricSpec, MetricStatus, MetricTarget,
     MetricValueStatus, ObjectMetricSource, ObjectMetricStatus, PodsMetricSource, PodsMetricStatus,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use proto::api::condition;
 use proto::api::quantity::Quantity;
 
@@ -197,7 +197,7 @@ fn external(inputs: &Inputs<'_>, source: &ExternalMetricSource, found: Found<'_>
     };
     let namespace = inputs.autoscaler.metadata.namespace.as_deref().unwrap_or_default();
     let unread = |error: String| {
-        let selector = go_selector(source.metric.selector.as_ref());
+        let selector = printed::selector(source.metric.selector.as_ref());
         format!("unable to get external metric {namespace}/{name}/{selector}: {error}")
     };
     let (replicas, current) = match aim(&source.target, true) {
@@ -239,7 +239,7 @@ fn from_outside(metric: &MetricIdentifier) -> String {
     format!(
         "external metric {}({})",
         metric.name,
-        go_selector(metric.selector.as_ref())
+        printed::selector(metric.selector.as_ref())
     )
 }
 
@@ -276,24 +276,6 @@ fn shared(inputs: &Inputs<'_>, milli: i64, wanted: i64) -> (i32, i64) {
     // Upstream divides by zero here; of none, none has anything but all.
     let each = (milli as f64 / f64::from(there.max(1))).ceil();
     (replicas, each as i64)
-}
-
-/// A selector as Go prints one.
-fn go_selector(selector: Option<&LabelSelector>) -> String {
-    let Some(selector) = selector else {
-        return "nil".to_owned();
-    };
-    let labels = selector.match_labels.iter().flatten();
-    let labels: String = labels.map(|(key, value)| format!("{key}: {value},")).collect();
-    let requirements = selector.match_expressions.iter().flatten().map(|requirement| {
-        let values = requirement.values.as_deref().unwrap_or_default().join(" ");
-        let (key, operator) = (&requirement.key, &requirement.operator);
-        format!("LabelSelectorRequirement{{Key:{key},Operator:{operator},Values:[{values}],}},")
-    });
-    let requirements: String = requirements.collect();
-    format!(
-        "&LabelSelector{{MatchLabels:map[string]string{{{labels}}},MatchExpressions:[]LabelSelectorRequirement{{{requirements}}},}}"
-    )
 }
 
 #[cfg(test)]

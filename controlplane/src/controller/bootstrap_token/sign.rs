@@ -4,6 +4,7 @@
 use super::{clean, datum};
 use crate::controller::harness::{Controller, Wiring};
 use crate::controller::informers::Informers;
+use crate::controller::well_known::bootstrap_token::NAME_PREFIX;
 use crate::controller::well_known::cluster_info::{NAME, NAMESPACE};
 use crate::controller::write::{self, Plan, Write};
 use base64::Engine;
@@ -19,6 +20,9 @@ use std::sync::Arc;
 const CONTENT: &str = "kubeconfig";
 /// What the keys of signatures begin with, before the token's id.
 const SIGNATURE_PREFIX: &str = "jws-kubeconfig-";
+
+/// Characters of a token's id.
+const ID_LENGTH: usize = 6;
 
 /// The controller. Its one key is the config map.
 pub struct BootstrapSigner {
@@ -52,7 +56,7 @@ pub(super) fn plan(map: &ConfigMap, tokens: &[Arc<Secret>], now: Timestamp) -> O
     let mut wanted: BTreeMap<String, String> = data.clone();
     wanted.retain(|key, _| !key.starts_with(SIGNATURE_PREFIX));
     for secret in tokens.iter().filter(|secret| may_sign(secret, now)) {
-        if let (Some(id), Some(key)) = (datum(secret, "token-id"), datum(secret, "token-secret"))
+        if let (Some(id), Some(key)) = (id(secret), datum(secret, "token-secret"))
             && let Some(signature) = signature(content, id, key)
         {
             wanted.insert(format!("{SIGNATURE_PREFIX}{id}"), signature);
@@ -64,6 +68,15 @@ pub(super) fn plan(map: &ConfigMap, tokens: &[Arc<Secret>], now: Timestamp) -> O
     let mut signed = map.clone();
     signed.data = Some(wanted);
     Some(Write::replace(write::CONFIG_MAPS, &signed))
+}
+
+/// The token's id, which is the Secret's name, too: there are no two of one. What is no id would be no key, or would say more than an id
+/// in what is signed.
+fn id(secret: &Secret) -> Option<&str> {
+    let name = secret.metadata.name.as_deref()?.strip_prefix(NAME_PREFIX)?;
+    let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let is_id = name.len() == ID_LENGTH && name.bytes().all(is_plain);
+    datum(secret, "token-id").filter(|id| is_id && *id == name)
 }
 
 fn may_sign(secret: &Secret, now: Timestamp) -> bool {

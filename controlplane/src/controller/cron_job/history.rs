@@ -1,10 +1,14 @@
-//! What of a CronJob's past is noted in its status, and which of its Jobs are removed. Pure.
+//! What of a CronJob's past is noted in its status, and which of its Jobs are removed.
 
-use super::{View, event};
+use super::{CronJobs, View, deletion, event};
+use crate::controller::harness::{Controller, Wiring, controller_key};
+use crate::controller::informers::Informers;
 use crate::controller::job::view::finished;
-use crate::controller::write::EventText;
-use k8s_openapi::api::batch::v1::{CronJobStatus, Job};
+use crate::controller::write::{EventText, Plan};
+use client::Key;
+use k8s_openapi::api::batch::v1::{CronJob, CronJobStatus, Job};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,19 +18,54 @@ fn ending(job: &Job) -> Option<&str> {
     finished(job).map(|condition| condition.type_.as_str())
 }
 
-/// The finished Jobs beyond what is to be kept, those that began first in front.
-pub fn old(view: &View<'_>) -> Vec<Arc<Job>> {
+/// Removes what is over. Its keys are CronJobs. It is a controller of its own: a deletion that somebody refuses keeps no Job from being
+/// started, as upstream.
+pub struct History {
+    /// The shared informers.
+    pub informers: Informers,
+}
+
+impl Controller for History {
+    const NAME: &'static str = CronJobs::NAME;
+
+    fn wire(&self, wiring: &mut Wiring) {
+        wiring.on_self(&self.informers.cron_jobs);
+        wiring.on(&self.informers.jobs, |change| {
+            let job = change.new.as_deref().filter(|job| ending(job).is_some());
+            job.and_then(|job| controller_key(job, "CronJob")).into_iter().collect()
+        });
+    }
+
+    fn plan(&self, key: &Key, _now: Timestamp) -> Plan {
+        let Some(cron) = self.informers.cron_jobs.get_key(key) else {
+            return Plan::default();
+        };
+        let jobs = self
+            .informers
+            .jobs
+            .controlled_by(&key.namespace, &cron.uid().unwrap_or_default());
+        Plan::of(old(&cron, &jobs).iter().map(|job| deletion(&cron, job)).collect())
+    }
+}
+
+/// The finished Jobs beyond what is to be kept, those that began first in front. One that is listed as active is to be noted first.
+pub fn old(cron: &CronJob, jobs: &[Arc<Job>]) -> Vec<Arc<Job>> {
     let limits = [
-        ("Complete", view.spec.successful_jobs_history_limit),
-        ("Failed", view.spec.failed_jobs_history_limit),
+        ("Complete", cron.spec.successful_jobs_history_limit),
+        ("Failed", cron.spec.failed_jobs_history_limit),
     ];
+    let listed = cron.status.iter().filter_map(|status| status.active.as_ref()).flatten();
+    let listed: BTreeSet<&str> = listed.filter_map(|reference| reference.uid.as_deref()).collect();
+    let stays = |job: &Job| {
+        let is_listed = job.metadata.uid.as_deref().is_some_and(|uid| listed.contains(uid));
+        is_listed || job.metadata.deletion_timestamp.is_some()
+    };
     let mut old = Vec::new();
     for (ended, limit) in limits {
         let Some(limit) = limit.and_then(|limit| usize::try_from(limit).ok()) else {
             continue;
         };
-        let is_going = |job: &Job| job.metadata.deletion_timestamp.is_some();
-        let mut jobs: Vec<&Arc<Job>> = view.jobs.iter().filter(|job| ending(job) == Some(ended)).collect();
+        let mut jobs: Vec<&Arc<Job>> = jobs.iter().filter(|job| ending(job) == Some(ended)).collect();
         jobs.sort_by_key(|job| {
             let start = job
                 .status
@@ -36,7 +75,7 @@ pub fn old(view: &View<'_>) -> Vec<Arc<Job>> {
             (start.is_none(), start, job.name_any())
         });
         let surplus = jobs.len().saturating_sub(limit);
-        old.extend(jobs.into_iter().take(surplus).filter(|job| !is_going(job)).cloned());
+        old.extend(jobs.into_iter().take(surplus).filter(|job| !stays(job)).cloned());
     }
     old
 }

@@ -373,13 +373,26 @@ fn the_oldest_of_each_end_go() {
         started("e", 4, "Failed"),
         job("f", None, json!({})),
     ];
-    let decision = decide(&cron(json!({})), &jobs, "00:30:00");
-    assert_eq!(words(&decision), ["delete b", "delete c", "delete d"]);
-    let kept = cron(json!({"spec": {"successfulJobsHistoryLimit": 0, "failedJobsHistoryLimit": null}}));
+    let old = |cron: &CronJob| -> Vec<String> {
+        let old = history::old(cron, &jobs).into_iter();
+        old.map(|job| job.name_any()).collect()
+    };
+    assert_eq!(old(&cron(json!({}))), ["b", "c", "d"]);
+    let none = json!({"spec": {"successfulJobsHistoryLimit": 0, "failedJobsHistoryLimit": null}});
+    assert_eq!(old(&cron(none)), ["b", "c", "a"]);
     assert_eq!(
-        words(&decide(&kept, &jobs, "00:30:00")),
-        ["delete b", "delete c", "delete a"]
+        old(&cron(active("c", "00:02:00"))),
+        ["b", "d"],
+        "that it is over has not been noted yet"
     );
+}
+
+/// Whoever refuses a deletion (a webhook, say) keeps no Job from being started.
+#[test]
+fn what_is_over_is_removed_apart_from_what_is_started() {
+    let jobs = ["a", "b"].map(|name| job(name, Some("Failed"), json!({})));
+    let decision = decide(&cron(json!({})), &jobs, "01:00:00");
+    assert_eq!(words(&decision), [format!("create {ONE}")]);
 }
 
 #[test]

@@ -14,16 +14,22 @@ struct Entry {
     since: Timestamp,
 }
 
-/// The back-offs of all sets. What has not failed for half an hour is forgotten, so it holds no more than what failed meanwhile.
+/// The back-offs of all sets. What has not failed for half an hour is forgotten, so it holds little more than what failed meanwhile.
 #[derive(Debug, Default)]
 pub struct Backoffs {
     /// By the set's UID and observed generation, and the node.
     entries: BTreeMap<(String, i64, String), Entry>,
+    /// When those that are forgotten were taken out last: pods may fail on all nodes at once, and each would look at all others.
+    swept: Option<Timestamp>,
 }
 
-fn since(entry: &Entry, now: Timestamp) -> Duration {
+fn age(since: Timestamp, now: Timestamp) -> Duration {
     // A clock that went back has nothing wait longer than it would have.
-    Duration::try_from(now.duration_since(entry.since)).unwrap_or(Duration::ZERO)
+    Duration::try_from(now.duration_since(since)).unwrap_or(Duration::ZERO)
+}
+
+fn is_remembered(entry: &Entry, now: Timestamp) -> bool {
+    age(entry.since, now) <= MAX * 2
 }
 
 impl Backoffs {
@@ -34,13 +40,16 @@ impl Backoffs {
         if let Some(entry) = &last
             && let Some(left) = entry
                 .delay
-                .checked_sub(since(entry, now))
+                .checked_sub(age(entry.since, now))
                 .filter(|left| !left.is_zero())
         {
             return Some(left);
         }
-        self.entries.retain(|_, entry| since(entry, now) <= MAX * 2);
-        let delay = match self.entries.get(&key) {
+        if self.swept.is_none_or(|swept| age(swept, now) >= MAX) {
+            self.entries.retain(|_, entry| is_remembered(entry, now));
+            self.swept = Some(now);
+        }
+        let delay = match last.filter(|entry| is_remembered(entry, now)) {
             Some(entry) => (entry.delay * 2).min(MAX),
             None => FIRST,
         };
@@ -95,5 +104,19 @@ mod tests {
         assert_eq!(backoffs.wait(("u", 1), "n", at(late)).unwrap().as_secs(), 1);
         assert_eq!(backoffs.len(), 1, "what has not failed for long is forgotten");
         assert!(backoffs.wait(("u", 1), "n", at(0)).is_some(), "a clock that went back");
+    }
+
+    #[test]
+    fn what_is_forgotten_is_so_before_it_is_taken_out() {
+        let mut backoffs = Backoffs::default();
+        let at = |second: i64| Timestamp::from_second(second).unwrap();
+        assert_eq!(backoffs.wait(("u", 1), "a", at(0)), None);
+        assert_eq!(backoffs.wait(("u", 1), "b", at(1000)), None);
+        assert_eq!(backoffs.wait(("u", 1), "c", at(1850)), None);
+        assert_eq!(backoffs.len(), 3, "they are not all looked at each time");
+        assert_eq!(backoffs.wait(("u", 1), "a", at(1850)), None);
+        assert_eq!(backoffs.wait(("u", 1), "a", at(1850)).unwrap().as_secs(), 1);
+        assert_eq!(backoffs.wait(("u", 1), "d", at(2900)), None);
+        assert_eq!(backoffs.len(), 3, "b is gone");
     }
 }

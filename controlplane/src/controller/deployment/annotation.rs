@@ -18,17 +18,20 @@ pub const DESIRED: &str = "deployment.kubernetes.io/desired-replicas";
 /// Size and surge at that time.
 pub const MAX: &str = "deployment.kubernetes.io/max-replicas";
 
+/// The revision that the deployment is to go back to.
+pub const ROLLBACK: &str = "deprecated.deployment.rollback.to";
+
 /// The longest [`HISTORY`], as upstream's.
 const HISTORY_BYTES: usize = 2000;
 
 /// Annotations of the deployment that stay with it.
-const OWN: [&str; 6] = [
+pub const OWN: [&str; 6] = [
     "kubectl.kubernetes.io/last-applied-configuration",
     REVISION,
     HISTORY,
     DESIRED,
     MAX,
-    "deprecated.deployment.rollback.to",
+    ROLLBACK,
 ];
 
 /// The deployment's annotations that its replica sets carry too.

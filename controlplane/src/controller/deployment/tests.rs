@@ -10,7 +10,7 @@ fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
 }
 
-fn deployment(replicas: i32, image: &str, extra: Value) -> Deployment {
+pub(super) fn deployment(replicas: i32, image: &str, extra: Value) -> Deployment {
     let mut value = json!({
         "metadata": {"name": "web", "namespace": "default", "uid": "d", "generation": 1, "annotations": {"note": "x"}},
         "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": "web"}},
@@ -23,7 +23,7 @@ fn deployment(replicas: i32, image: &str, extra: Value) -> Deployment {
 }
 
 /// The replica set a deployment of that image would have.
-fn set(image: &str, age: i64, replicas: i32, available: i32, desired: i32) -> Arc<ReplicaSet> {
+pub(super) fn set(image: &str, age: i64, replicas: i32, available: i32, desired: i32) -> Arc<ReplicaSet> {
     let deployment = deployment(desired, image, json!({}));
     let view = View::new(&deployment, vec![], |_| false).unwrap();
     let Verb::Create(mut body) = template::create(&view).verb else {
@@ -348,6 +348,7 @@ fn a_replica_set_that_cannot_be_made_is_told_by_its_name() {
     let failure = Failure {
         resource: "replicasets".into(),
         creating: true,
+        deleting: false,
         code: 403,
         reason: "Forbidden".into(),
         message: "no".into(),

@@ -3,6 +3,7 @@
 use super::PATIENCE;
 use super::expected::{Expected, Scaler, expected};
 use crate::controller::pod;
+use crate::controller::printed;
 use crate::controller::write::{self, EventText, Plan, Write, event};
 use crate::held::Pod;
 use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetStatus};
@@ -151,8 +152,7 @@ pub fn plan(
 }
 
 fn unmanaged(budget: &PodDisruptionBudget) -> String {
-    let selector = budget.spec.as_ref().and_then(|s| s.selector.as_ref());
-    let selector = selector.and_then(|s| serde_json::to_string(s).ok()).unwrap_or_default();
+    let selector = printed::selector(budget.spec.as_ref().and_then(|s| s.selector.as_ref()));
     format!(
         "Pods selected by this PodDisruptionBudget (selector: {selector}) were found to be unmanaged. As a result, the status of the \
          PDB cannot be calculated correctly, which may result in undefined behavior. To account for these pods please set \

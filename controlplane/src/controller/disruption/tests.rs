@@ -426,3 +426,19 @@ fn of_a_pod_only_what_budgets_go_by_is_news_to_them() {
         assert_eq!(Counted::of(&plain) != Counted::of(&after), is_news, "{extra}");
     }
 }
+
+#[test]
+fn pods_that_nobody_owns_are_told_in_upstreams_words() {
+    let selector = json!({"matchLabels": {"app": "web"}, "matchExpressions": [{"key": "tier", "operator": "NotIn", "values": ["a", "b"]}]});
+    let budget = budget(json!({"maxUnavailable": 1, "selector": selector}), json!({}));
+    let (_, plan) = planned(&budget, &[pod("p", "", json!({}))], 1);
+    let [told] = plan.events.as_slice() else {
+        panic!("{:?}", plan.events)
+    };
+    assert_eq!((told.kind, told.reason), ("Warning", "UnmanagedPods"));
+    let expected = "Pods selected by this PodDisruptionBudget (selector: &LabelSelector{MatchLabels:map[string]string{app: web,},\
+                    MatchExpressions:[]LabelSelectorRequirement{LabelSelectorRequirement{Key:tier,Operator:NotIn,Values:[a b],},},}) \
+                    were found to be unmanaged. As a result, the status of the PDB cannot be calculated correctly, which may result in \
+                    undefined behavior. To account for these pods please set \".spec.minAvailable\" field of the PDB to an integer value.";
+    assert_eq!(told.message, expected);
+}

@@ -119,6 +119,20 @@ impl Controller for Alone {
     }
 }
 
+/// Whose deletions have nothing to do with what comes after them.
+struct Deleting;
+
+impl Controller for Deleting {
+    const NAME: &'static str = "deleting";
+    const DELETIONS_ALONE: bool = true;
+
+    fn wire(&self, _wiring: &mut Wiring) {}
+
+    fn plan(&self, _key: &Key, _now: Timestamp) -> Plan {
+        Plan::default()
+    }
+}
+
 /// Of a server that answers what concerns `held` with that code, and counts what it is asked.
 fn answering<C: Controller>(controller: C, code: u16) -> (Running<C>, Arc<AtomicU64>) {
     let asked = Arc::new(AtomicU64::new(0));
@@ -159,6 +173,8 @@ async fn what_the_server_refuses_of_one_deletion_stands_in_no_others_way() {
     // A plan that does other things, too, may go by what was done before; and who does not answer answers no other.
     let held = Write::patch(PODS, Key::new("default", "held"), PatchKind::Strategic, json!({}));
     let mixed = vec![held, delete("a")];
+    let patch = |name: &str| Write::patch(PODS, Key::new("default", name), PatchKind::Strategic, json!({}));
+    let then = vec![delete("held"), delete("a"), patch("b/held"), patch("c")];
     for (name, code, writes, expected) in [
         ("a webhook", 403, &deletions, 4),
         ("a conflict", 409, &deletions, 4),
@@ -177,6 +193,18 @@ async fn what_the_server_refuses_of_one_deletion_stands_in_no_others_way() {
     let (running, asked) = answering(Alone, 403);
     let failure = running.batches(&key, &mixed).await.unwrap();
     assert_eq!((failure.code, asked.load(Ordering::Relaxed)), (403, 2));
+    for (code, expected) in [(403, 3), (500, 1)] {
+        let (running, asked) = answering(Deleting, code);
+        let failure = running.batches(&key, &then).await.unwrap();
+        assert_eq!(
+            (failure.code, asked.load(Ordering::Relaxed)),
+            (code, expected),
+            "what is no deletion stops all"
+        );
+    }
+    let (running, asked) = answering(Nothing, 403);
+    running.batches(&key, &then).await.unwrap();
+    assert_eq!(asked.load(Ordering::Relaxed), 1);
 }
 
 /// Wants nothing, and counts how often it is asked.

@@ -89,6 +89,7 @@ fn only_a_stranger_of_the_same_name_is_a_collision() {
     let failure = |reason: &str, resource: &str| Failure {
         resource: resource.to_owned(),
         creating: true,
+        deleting: false,
         code: 409,
         reason: reason.to_owned(),
         message: String::new(),

@@ -1,5 +1,6 @@
 //! What is counted of Jobs: from the writes that were done, and from what informers show of pods.
 
+use super::Planned;
 use super::end;
 use super::indexes::Indexes;
 use super::policy::{self, Outcome};
@@ -21,10 +22,12 @@ fn mode(job: &Job) -> &'static str {
     }
 }
 
-/// What a look at the Job was.
-pub(super) fn sync(job: &Job, writes: &[Write], is_failed: bool) -> JobSync {
+/// What a look at the Job was, by upstream's words: where its pods are not seen to, whatever else was done, it is `reconciling`.
+pub(super) fn sync(Planned { job, manages, .. }: &Planned, writes: &[Write], is_failed: bool) -> JobSync {
     let of_pods = || writes.iter().filter(|write| write.resource == write::PODS);
-    let action = if of_pods().any(|write| matches!(write.verb, Verb::Create(_))) {
+    let action = if !manages {
+        "reconciling"
+    } else if of_pods().any(|write| matches!(write.verb, Verb::Create(_))) {
         "pods_created"
     } else if of_pods().any(|write| matches!(write.verb, Verb::Delete { .. })) {
         "pods_deleted"

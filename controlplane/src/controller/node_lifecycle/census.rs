@@ -8,6 +8,9 @@ use crate::held::Node;
 use kube::ResourceExt;
 use std::collections::BTreeMap;
 
+/// Nodes with this label say nothing of their zone, whatever its value is.
+const EXCLUDED: &str = "node.kubernetes.io/exclude-disruption";
+
 /// Ready nodes and others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
@@ -35,13 +38,20 @@ pub struct Census {
     ready: usize,
 }
 
+/// Whether the node counts in its zone.
+fn counts(node: &Node) -> bool {
+    !node.labels().contains_key(EXCLUDED)
+}
+
 impl Census {
     /// Takes in what a node was and what it is.
     pub fn change(&mut self, old: Option<&Node>, new: Option<&Node>) {
         if let Some(node) = old {
+            self.silent.remove(&node.name_any());
+        }
+        if let Some(node) = old.filter(|node| counts(node)) {
             let is_ready = is_ready(node);
             self.ready -= usize::from(is_ready);
-            self.silent.remove(&node.name_any());
             let zone = zone_of(node);
             if let Some(count) = self.zones.get_mut(&zone) {
                 *count.of(is_ready) -= 1;
@@ -50,19 +60,19 @@ impl Census {
                 }
             }
         }
-        if let Some(node) = new {
+        if let Some(node) = new.filter(|node| !is_ready(node)) {
+            self.silent.insert(node.name_any(), zone_of(node));
+        }
+        if let Some(node) = new.filter(|node| counts(node)) {
             let is_ready = is_ready(node);
             self.ready += usize::from(is_ready);
-            if !is_ready {
-                self.silent.insert(node.name_any(), zone_of(node));
-            }
             *self.zones.entry(zone_of(node)).or_default().of(is_ready) += 1;
         }
     }
 
-    /// Whether any node is ready.
+    /// Whether any node is ready; where none counts, nothing says that all are down.
     pub fn has_ready(&self) -> bool {
-        self.ready > 0
+        self.ready > 0 || (self.zones.is_empty() && !self.silent.is_empty())
     }
 
     /// As [`Census::change`]; gives the names of nodes that are not ready and whose pace is another one by it.
@@ -83,7 +93,12 @@ impl Census {
         concerned.map(|(name, _)| name.clone()).collect()
     }
 
-    /// How many nodes of a zone there are.
+    /// Whether there is a node of that zone.
+    pub fn has_zone(&self, zone: &(String, String)) -> bool {
+        self.zones.contains_key(zone) || self.silent.values().any(|of_silent| of_silent == zone)
+    }
+
+    /// How many nodes of a zone there are, but for those that do not count.
     pub fn zone(&self, zone: &(String, String)) -> Count {
         self.zones.get(zone).copied().unwrap_or_default()
     }
@@ -119,6 +134,40 @@ mod tests {
         census.change(Some(&moved), None);
         census.change(Some(&node("m", "a", "True")), None);
         assert!(!census.has_ready() && census.silent.is_empty() && census.zones.is_empty());
+    }
+
+    #[test]
+    fn nodes_that_are_excluded_say_nothing_of_their_zone() {
+        let node = |name: &str, status: &str, labels: serde_json::Value| -> Node {
+            let node = json!({"metadata": {"name": name, "labels": labels}, "status": {"conditions": [{"type": "Ready", "status": status}]}});
+            serde_json::from_value(node).unwrap()
+        };
+        let (zone, excluded) = ((String::new(), String::new()), json!({EXCLUDED: "false"}));
+        let mut census = Census::default();
+        census.change(None, Some(&node("up", "True", excluded.clone())));
+        assert!(!census.has_ready() && !census.has_zone(&zone));
+        let down = node("down", "Unknown", excluded.clone());
+        census.change(None, Some(&down));
+        assert_eq!(
+            census.silent.keys().collect::<Vec<_>>(),
+            ["down"],
+            "it is woken all the same"
+        );
+        assert!(census.has_zone(&zone), "and has its turn");
+        assert_eq!(census.zone(&zone), Count::default());
+        assert!(census.has_ready(), "nobody says that all are down");
+        let lost = node("lost", "Unknown", json!({}));
+        census.change(None, Some(&lost));
+        assert!(!census.has_ready(), "now somebody does");
+        census.change(Some(&lost), None);
+        // The label comes and goes.
+        let plain = node("up", "True", json!({}));
+        census.change(Some(&node("up", "True", excluded.clone())), Some(&plain));
+        assert!(census.has_ready());
+        assert_eq!(census.zone(&zone), Count { ready: 1, silent: 0 });
+        census.change(Some(&plain), Some(&node("up", "True", excluded)));
+        census.change(Some(&down), None);
+        assert!(!census.has_ready() && census.zones.is_empty());
     }
 
     #[test]

@@ -96,8 +96,9 @@ impl Limits {
         })
     }
 
-    /// A node of the zone goes now.
-    pub(super) fn note(&mut self, zone: (String, String), now: Instant) {
+    /// A node of the zone goes now. Zones that are no more are forgotten: whoever labels nodes makes as many as he likes.
+    pub(super) fn note(&mut self, zone: (String, String), now: Instant, is_zone: impl Fn(&(String, String)) -> bool) {
+        self.0.retain(|zone, _| is_zone(zone));
         self.0.insert(zone, now);
     }
 }
@@ -167,9 +168,14 @@ mod tests {
         let interval = Duration::from_secs(10);
         let mut limits = Limits::default();
         assert_eq!(limits.wait(&zone("a"), interval, at(0)), Duration::ZERO);
-        limits.note(zone("a"), at(0));
+        limits.note(zone("a"), at(0), |_| true);
         assert_eq!(limits.wait(&zone("a"), interval, at(4)), Duration::from_secs(6));
         assert_eq!(limits.wait(&zone("a"), interval, at(10)), Duration::ZERO);
         assert_eq!(limits.wait(&zone("b"), interval, at(4)), Duration::ZERO);
+        for number in 0..100 {
+            limits.note(zone(&number.to_string()), at(5), |known| *known == zone("a"));
+        }
+        assert_eq!(limits.0.keys().cloned().collect::<Vec<_>>(), [zone("99"), zone("a")]);
+        assert_eq!(limits.wait(&zone("a"), interval, at(5)), Duration::from_secs(5));
     }
 }

@@ -179,3 +179,27 @@ async fn a_node_is_drained_only_once_the_others_have_had_time_to_fall_silent_too
     lifecycle.listen(&up, Instant::now());
     assert!(matches!(pace(), Pace::Wait(SETTLE)), "it was ready meanwhile");
 }
+
+/// As upstream: it is given its time to say something first.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_has_said_nothing_yet_is_not_drained() {
+    let lifecycle = lifecycle();
+    let ready = node(&[("Ready", "True")], &[], json!({"metadata": {"name": "ready"}}));
+    let pace_of = |node: &Node| {
+        let now = Instant::now();
+        let (heard, _) = lifecycle.listen(node, now);
+        lifecycle.pace(node, &heard, now)
+    };
+    let fresh = node(&[("MemoryPressure", "False")], &[], json!({}));
+    let drained = node(&[], &[(UNREACHABLE, "NoExecute")], json!({"metadata": {"name": "m"}}));
+    for known in [&ready, &fresh, &drained] {
+        lifecycle.census.lock().unwrap().change(None, Some(known));
+    }
+    for _ in 0..2 {
+        assert!(matches!(pace_of(&fresh), Pace::Hold));
+        assert!(matches!(pace_of(&drained), Pace::Keep), "it said something once");
+        tokio::time::advance(SETTLE * 2).await;
+    }
+    let unknown = node(&[("Ready", "Unknown")], &[], json!({}));
+    assert!(matches!(pace_of(&unknown), Pace::Go(_)));
+}

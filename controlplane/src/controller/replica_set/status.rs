@@ -70,6 +70,8 @@ fn conditions(
         }
         // Losing a race is no failure to report.
         Some(failure) if failure.reason == "Conflict" || failure.resource != "pods" => {}
+        // Nor is it one of these where a pod cannot be adopted, or let go of.
+        Some(failure) if !failure.creating && !failure.deleting => {}
         // The first failure stays told, as upstream: each try names another pod, and a status that changes with every try would
         // wake the set, which would try at once.
         Some(_) if list.iter().any(|known| known.type_ == "ReplicaFailure") => {}

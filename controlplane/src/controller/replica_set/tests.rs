@@ -190,6 +190,7 @@ fn failures_become_a_condition_and_go_again() {
     let failure = Failure {
         resource: "pods".into(),
         creating: true,
+        deleting: false,
         code: 403,
         reason: "Forbidden".into(),
         message: "exceeded quota".into(),
@@ -217,6 +218,29 @@ fn failures_become_a_condition_and_go_again() {
         "a status that changed with every try would wake the set for the next"
     );
     assert_eq!(status::status(&rs, &[], None, at(9)).conditions, None);
+}
+
+#[test]
+fn a_pod_that_cannot_be_adopted_is_no_failure_to_make_or_delete_one() {
+    let failure = |creating: bool, deleting: bool| Failure {
+        resource: "pods".into(),
+        creating,
+        deleting,
+        code: 403,
+        reason: "Forbidden".into(),
+        message: "a webhook says no".into(),
+    };
+    let mut rs = set(1, json!({}));
+    for (failure, expected) in [
+        (failure(false, false), None),
+        (failure(false, true), Some("FailedDelete")),
+        (failure(false, false), Some("FailedDelete")),
+    ] {
+        let status = status::status(&rs, &[], Some(&failure), at(1));
+        let told = status.conditions.as_ref().map(|all| all[0].reason.as_deref().unwrap());
+        assert_eq!(told, expected, "what was told before stands");
+        rs.status = Some(status);
+    }
 }
 
 #[test]

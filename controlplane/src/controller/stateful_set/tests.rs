@@ -482,6 +482,7 @@ fn a_taken_name_makes_the_next_hash_another() {
     let failure = Failure {
         resource: "controllerrevisions".into(),
         creating: true,
+        deleting: false,
         code: 409,
         reason: "AlreadyExists".into(),
         message: String::new(),

@@ -30,6 +30,7 @@ fn failed(write: &Write, code: u16, reason: &str) -> Failure {
     Failure {
         resource: write.resource.plural.to_string(),
         creating: matches!(write.verb, Verb::Create(_)),
+        deleting: matches!(write.verb, Verb::Delete { .. }),
         code,
         reason: reason.to_owned(),
         message: reason.to_owned(),

@@ -129,19 +129,26 @@ fn looks_are_told_apart_by_what_was_done() {
         )
     };
     let status = || write(write::JOBS, Verb::ReplaceSub("status", Value::Null));
-    for (writes, action) in [
-        (vec![], "tracking"),
-        (vec![status()], "tracking"),
-        (vec![create()], "pods_created"),
-        (vec![delete(), status()], "pods_deleted"),
+    let planned = |manages: bool| Planned {
+        job: std::sync::Arc::new(job(json!({}))),
+        done: std::collections::BTreeMap::new(),
+        manages,
+    };
+    for (manages, writes, action) in [
+        (true, vec![], "tracking"),
+        (true, vec![status()], "tracking"),
+        (true, vec![create()], "pods_created"),
+        (true, vec![delete(), status()], "pods_deleted"),
+        (false, vec![], "reconciling"),
+        (false, vec![delete()], "reconciling"),
     ] {
-        let found = sync(&job(json!({})), &writes, false);
+        let found = sync(&planned(manages), &writes, false);
         assert_eq!(
             (found.action, found.result, found.completion_mode),
             (action, "success", "NonIndexed")
         );
     }
-    assert_eq!(sync(&job(json!({})), &[], true).result, "error");
+    assert_eq!(sync(&planned(true), &[], true).result, "error");
 }
 
 #[test]

@@ -303,3 +303,18 @@ fn an_end_that_comes_by_itself_is_waited_for() {
     let decision = decide_at(&limited, &[pod("a", json!({}))], 20);
     assert_eq!(decision.plan.again_in, Some(Duration::from_secs(40)));
 }
+
+#[test]
+fn pods_are_seen_to_until_the_end_is_near() {
+    let runs = || vec![pod("a", json!({}))];
+    let going = json!({"metadata": {"deletionTimestamp": "1970-01-01T00:00:00Z"}});
+    let over = json!({"status": {"conditions": [{"type": "FailureTarget", "status": "True"}]}});
+    for (what, extra, expected) in [
+        ("it runs", json!({}), true),
+        ("suspended", json!({"spec": {"suspend": true}}), true),
+        ("an end is told", over, false),
+        ("it is being deleted", going, false),
+    ] {
+        assert_eq!(decide(&job(extra), &runs()).manages, expected, "{what}");
+    }
+}
