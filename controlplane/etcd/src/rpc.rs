@@ -4,6 +4,7 @@
 //! through `txn`, which knows what a lost answer may mean.
 
 mod comparing;
+mod hashing;
 
 use crate::address::Address;
 use crate::connect::{self, Connections};
@@ -13,6 +14,7 @@ use crate::options::{Deadlines, OpenError, Options};
 use crate::over::Over;
 use crate::verdict::{self, Verdict};
 use comparing::Looked;
+pub(crate) use hashing::At;
 use proto::etcd::kv_client::KvClient;
 use proto::etcd::lease_client::LeaseClient;
 use proto::etcd::maintenance_client::MaintenanceClient;

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::figures::percentile;
 use crate::processes::{Group, cpu, cpu_since};
-use crate::{connect, custom, flood, idle, nodes};
+use crate::{connect, custom, flood, idle, nodes, stored};
 
 pub(crate) const NAMESPACE: &str = "podtool-api";
 /// Requests under way at once.
@@ -47,6 +47,8 @@ pub(crate) enum Stage {
     /// 1,000 definitions of custom resources; of those that are there already, what the server has. Only when it is named: nobody's
     /// other figures are to be taken beside them.
     Definitions,
+    /// The server's memory beside the size of the objects that are there. Only when it is named.
+    Stored,
 }
 
 /// Those that are not named do these.
@@ -69,6 +71,8 @@ pub(crate) struct Plan {
     pub(crate) objects: usize,
     /// How long watches are measured, and a flood.
     pub(crate) time: Duration,
+    /// The server's anonymous memory before there were any objects, in kB.
+    pub(crate) empty_kb: u64,
 }
 
 /// Measures and prints; `server` is the API server's process.
@@ -105,6 +109,7 @@ pub(crate) async fn measure(kubeconfig: &Path, server: Group, plan: Plan) -> any
             }
             Stage::Custom => custom::beside_built_in(&load).await?,
             Stage::Definitions => custom::definitions(&load).await?,
+            Stage::Stored => stored::measure(&load, plan.empty_kb).await?,
         }
     }
     Ok(())
@@ -116,7 +121,7 @@ pub(crate) struct Load {
     clients: Vec<Client>,
     /// The API server, and this program.
     pub(crate) groups: [Group; 2],
-    objects: usize,
+    pub(crate) objects: usize,
     pub(crate) time: Duration,
 }
 

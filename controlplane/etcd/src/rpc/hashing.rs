@@ -1,0 +1,100 @@
+//! Which members are believed, by what their data come to at one revision ([`hashes`]): looked at before anything is read, and now and then.
+//!
+//! Owns when that is asked for: a member writes nothing while it adds up its keys (about a second for a gigabyte), so one is asked after
+//! the other while others are served, and none whose file is large. Never holds up who asks something else.
+
+use super::Rpc;
+use crate::agreement::Finding;
+use crate::hashes::{self, Hash};
+use futures::StreamExt;
+use proto::etcd::HashKvRequest;
+use proto::etcd::maintenance_client::MaintenanceClient;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// How long is waited for what a member's data come to.
+const ADDS_UP: Duration = Duration::from_secs(5);
+/// Bytes of a file beyond which its member is not asked.
+const SIZE_MAX: i64 = 1 << 30;
+/// How often all are asked where they cannot be compared (history was compacted meanwhile), or to be sure; and the pause before each.
+const TRIES: usize = 3;
+const AGAIN: Duration = Duration::from_millis(500);
+
+/// When members are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum At {
+    /// Nothing has been read from anybody but how far it is.
+    Start,
+    /// Anything may have been.
+    Work,
+}
+
+impl Rpc {
+    /// Leaves out whose data come to something else than most others', and takes back whose do not any more; where nobody can say who is
+    /// right it is told and goes on.
+    pub(crate) async fn compare_hashes(&self, at: At) {
+        if self.members.len() < 2 {
+            return;
+        }
+        let mut before = None;
+        for _ in 0..TRIES {
+            let Some((revision, said)) = self.hashes(at).await else { return };
+            match hashes::judge(&said) {
+                Finding::Same => return self.take_hashes(&[], (revision, &said), at),
+                Finding::Others(others) if before == Some(Finding::Others(others.clone())) => {
+                    return self.take_hashes(&others, (revision, &said), at);
+                }
+                Finding::Unclear if before == Some(Finding::Unclear) => {
+                    let urls: Vec<&str> = self.members.iter().map(|member| member.url.as_str()).collect();
+                    tracing::error!("{}", hashes::unclear(&urls, revision, &said));
+                    return;
+                }
+                finding => before = Some(finding),
+            }
+            tokio::time::sleep(AGAIN).await;
+        }
+    }
+
+    fn take_hashes(&self, others: &[usize], (revision, said): (i64, &hashes::Said), at: At) {
+        for (number, hash) in said.iter().enumerate() {
+            let Some(hash) = hash else { continue };
+            let differs = &self.members[number].looked.differs;
+            if others.contains(&number) {
+                differs.store(hash.member, Ordering::SeqCst);
+                self.leave_out(number, &hashes::text(self.url(number), number, revision, said), at);
+            } else {
+                // The next look takes it back.
+                differs.store(0, Ordering::SeqCst);
+            }
+        }
+    }
+
+    /// What the data of all that answer come to at the newest revision that they all have; `None` if fewer than two say how far they are.
+    async fn hashes(&self, at: At) -> Option<(i64, Vec<Option<Hash>>)> {
+        let state = self.say((0..self.members.len()).collect()).await;
+        let revision = state.iter().flatten().map(|said| said.revision).min()?;
+        let asked = state
+            .iter()
+            .map(|said| said.as_ref().is_some_and(|said| said.size <= SIZE_MAX))
+            .collect::<Vec<_>>();
+        if asked.iter().filter(|is_asked| **is_asked).count() < 2 {
+            return None;
+        }
+        let width = if at == At::Start { asked.len() } else { 1 };
+        let said = futures::stream::iter(asked.into_iter().enumerate())
+            .map(|(number, is_asked)| async move {
+                let mut client = MaintenanceClient::new(self.members[number].channel.clone());
+                let adds_up = async { client.hash_kv(HashKvRequest { revision }).await };
+                let said = is_asked.then(|| tokio::time::timeout(ADDS_UP, adds_up))?;
+                match said.await.ok()? {
+                    Ok(said) => Some(Hash::from(said.into_inner())),
+                    Err(status) => {
+                        tracing::debug!(member = %self.url(number), reason = %status.message(), "a member does not say what its data come to");
+                        None
+                    }
+                }
+            })
+            .buffered(width);
+        Some((revision, said.collect().await))
+    }
+}
