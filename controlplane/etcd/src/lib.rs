@@ -142,6 +142,12 @@ impl Etcd {
         })
     }
 
+    /// Compares what the members have at once, and not when it is time.
+    #[cfg(any(test, feature = "test-util"))]
+    pub async fn compare_members(&self) {
+        self.rpc.compare_hashes(At::Work).await;
+    }
+
     async fn pages(&self, prefix: &str) -> Result<(Revision, Vec<Record>), StoreError> {
         let mut pages = Pages::of_one_revision(self.keys.range_of(prefix));
         let (mut revision, mut records) = (0, Vec::new());
