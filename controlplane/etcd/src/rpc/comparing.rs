@@ -66,6 +66,11 @@ impl Rpc {
                     Doubt::Lasting(why) => (Verdict::Unsure, why),
                     Doubt::Passing(why) => (Verdict::Unsure, why.to_owned()),
                 })?;
+                if one.connections.load(Ordering::SeqCst) != connection {
+                    // Who was looked at need not be who answered: it may have come back with other data.
+                    let why = "its connection was lost before it could be compared";
+                    return Err((Verdict::Unsure, why.to_owned()));
+                }
                 if !self.health.is_out(member) {
                     // Nothing speaks against it, if only because it says nothing of itself.
                     one.looked.trusted.store(connection, Ordering::SeqCst);
