@@ -159,6 +159,9 @@ struct ApiArgs {
     /// Objects that are written, read and listed.
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(500..))]
     objects: u32,
+    /// Makes objects that have nothing in common.
+    #[arg(long)]
+    unlike: bool,
     /// How long watches are measured, and a flood, in seconds.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     seconds: u32,
@@ -245,6 +248,7 @@ async fn main() -> anyhow::Result<()> {
                 peers: args.peers,
                 stages: args.stages,
                 objects: args.objects as usize,
+                are_unlike: args.unlike,
                 time: Duration::from_secs(args.seconds.into()),
                 empty_kb: args.empty_kb,
             };
