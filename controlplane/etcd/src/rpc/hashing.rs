@@ -62,9 +62,8 @@ impl Rpc {
             if others.contains(&number) {
                 differs.store(hash.member, Ordering::SeqCst);
                 self.leave_out(number, &hashes::text(self.url(number), number, revision, said), at);
-            } else {
-                // The next look takes it back.
-                differs.store(0, Ordering::SeqCst);
+            } else if differs.swap(0, Ordering::SeqCst) != 0 && self.health.leave_out(number, false) {
+                tracing::info!(member = %self.url(number), "a member of etcd has the same data as the others again");
             }
         }
     }

@@ -124,10 +124,13 @@ fn a_member_of_the_same_revision_with_other_data_is_not_believed() {
             found.is_ok_and(|found| found["kvs"][0]["value"] == json!(coded("changed")))
         })
         .await;
-        alone(&members, false);
         let asking = async {
-            while anew.get(KEY).await.is_err() {
+            let mut is_asked = false;
+            while !is_asked {
                 anew.compare_members().await;
+                alone(&members, false);
+                is_asked = anew.get(KEY).await.is_ok();
+                alone(&members, true);
             }
         };
         tokio::time::timeout(LONG, asking).await.expect("it is asked again");
