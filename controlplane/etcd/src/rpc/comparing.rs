@@ -39,7 +39,7 @@ pub(super) struct Looked {
 }
 
 /// Why nobody can be believed.
-enum Doubt {
+pub(super) enum Doubt {
     /// Some have other data than others, and too few answer.
     Lasting(String),
     /// It may be over in a moment.
@@ -109,7 +109,7 @@ impl Rpc {
     ///
     /// # Errors
     /// Nobody can say who is right.
-    async fn look(&self) -> Result<(), Doubt> {
+    pub(super) async fn look(&self) -> Result<(), Doubt> {
         let mut before = None;
         for _ in 0..TRIES {
             let (finding, heard, connections) = self.find().await;

@@ -69,3 +69,31 @@ async fn an_answer_whose_connection_is_gone_before_its_member_is_compared_is_not
         assert_eq!(trusted.is_ok(), is_taken, "{trusted:?}");
     }
 }
+
+/// Its revision says nothing against a member whose data come to something else; that of one in its place is another's.
+#[tokio::test]
+async fn who_is_out_for_its_data_is_not_taken_back_for_its_revision() {
+    let cluster = Cluster::start(3);
+    let rpc = Arc::new(Rpc::new(&cluster.options()).unwrap());
+    rpc.first_answer(LONG).await.unwrap();
+    rpc.compare_hashes(At::Start).await;
+    let state = rpc.say(vec![0]).await;
+    let number = state[0].expect("it answers").member;
+    let is_out_after_looks = async |differs: u64, expected: bool| {
+        rpc.members[0].looked.differs.store(differs, std::sync::atomic::Ordering::SeqCst);
+        rpc.health.leave_out(0, true);
+        let looking = async {
+            // Not every look finds all settled.
+            loop {
+                let is_looked_at = rpc.look().await.is_ok();
+                if rpc.health.is_out(0) == expected && is_looked_at {
+                    return;
+                }
+            }
+        };
+        tokio::time::timeout(LONG, looking).await.expect("it is as expected");
+    };
+    is_out_after_looks(0, false).await;
+    is_out_after_looks(number, true).await;
+    is_out_after_looks(number + 1, false).await;
+}
