@@ -82,7 +82,7 @@ impl Etcd {
         let rpc = Arc::new(Rpc::new(&options)?);
         rpc.first_answer(options.deadlines.start).await?;
         // Before anything is read of one that may have other data.
-        rpc.compare_hashes(At::Start).await;
+        rpc.compare_hashes_and_tell(At::Start).await;
         let (keys, noted) = form::read(&rpc, Keys::under(&options.prefix), &options.prefix).await?;
         if let Some(found) = moving::mark(&rpc, &keys).await.map_err(no_answer)? {
             return Err(OpenError::Moving {
@@ -145,7 +145,7 @@ impl Etcd {
     /// Compares what the members have at once, and not when it is time.
     #[cfg(any(test, feature = "test-util"))]
     pub async fn compare_members(&self) {
-        self.rpc.compare_hashes(At::Work).await;
+        self.rpc.compare_hashes_and_tell(At::Work).await;
     }
 
     async fn pages(&self, prefix: &str) -> Result<(Revision, Vec<Record>), StoreError> {

@@ -100,7 +100,7 @@ impl Rpc {
             drop(comparing);
             looks = looks.wrapping_add(1);
             if looks.is_multiple_of(HASHES_EVERY) {
-                self.compare_hashes(At::Work).await;
+                self.compare_hashes_and_tell(At::Work).await;
             }
         }
     }

@@ -30,28 +30,43 @@ pub(crate) enum At {
 }
 
 impl Rpc {
-    /// Leaves out whose data come to something else than most others', and takes back whose do not any more; where nobody can say who is
-    /// right it is told and goes on.
-    pub(crate) async fn compare_hashes(&self, at: At) {
+    /// Leaves out whose data come to something else than most others', and takes back whose do not any more.
+    ///
+    /// # Errors
+    /// Nobody can say who is right; nobody is left out.
+    pub(crate) async fn compare_hashes(&self, at: At) -> Result<(), String> {
         if self.members.len() < 2 {
-            return;
+            return Ok(());
         }
         let mut before = None;
         for _ in 0..TRIES {
-            let Some((revision, said)) = self.hashes(at).await else { return };
+            let Some((revision, said)) = self.hashes(at).await else {
+                return Ok(());
+            };
             match hashes::judge(&said) {
-                Finding::Same => return self.take_hashes(&[], (revision, &said), at),
+                Finding::Same => {
+                    self.take_hashes(&[], (revision, &said), at);
+                    return Ok(());
+                }
                 Finding::Others(others) if before == Some(Finding::Others(others.clone())) => {
-                    return self.take_hashes(&others, (revision, &said), at);
+                    self.take_hashes(&others, (revision, &said), at);
+                    return Ok(());
                 }
                 Finding::Unclear if before == Some(Finding::Unclear) => {
                     let urls: Vec<&str> = self.members.iter().map(|member| member.url.as_str()).collect();
-                    tracing::error!("{}", hashes::unclear(&urls, revision, &said));
-                    return;
+                    return Err(hashes::unclear(&urls, revision, &said));
                 }
                 finding => before = Some(finding),
             }
             tokio::time::sleep(AGAIN).await;
+        }
+        Ok(())
+    }
+
+    /// The same for who goes on whatever comes of it: nobody can say who is right, and that is told.
+    pub(crate) async fn compare_hashes_and_tell(&self, at: At) {
+        if let Err(why) = self.compare_hashes(at).await {
+            tracing::error!("{why}");
         }
     }
 

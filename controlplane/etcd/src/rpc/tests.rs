@@ -76,7 +76,7 @@ async fn who_is_out_for_its_data_is_not_taken_back_for_its_revision() {
     let cluster = Cluster::start(3);
     let rpc = Arc::new(Rpc::new(&cluster.options()).unwrap());
     rpc.first_answer(LONG).await.unwrap();
-    rpc.compare_hashes(At::Start).await;
+    rpc.compare_hashes(At::Start).await.unwrap();
     let state = rpc.say(vec![0]).await;
     let number = state[0].expect("it answers").member;
     let is_out_after_looks = async |differs: u64, expected: bool| {

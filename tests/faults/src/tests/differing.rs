@@ -5,6 +5,7 @@ use crate::members::{COUNT, Members, Side};
 use crate::{campaign, isolation};
 use base64::Engine;
 use etcd::Etcd;
+use etcd::moving::Side;
 use serde_json::{Value, json};
 use std::time::Duration;
 use store::Store;
@@ -70,6 +71,19 @@ fn alone(members: &Members, is_up: bool) {
     others.for_each(|member| members.link(Side::Clients, member, is_up).unwrap());
 }
 
+/// What a move would take.
+async fn moved(members: &Members) -> Result<String, String> {
+    let side = Side::open(&members.options(ONE)).await.map_err(|error| error.to_string())?;
+    let mut found = String::new();
+    let take = |records: Vec<store::Record>| {
+        let one = records.iter().find(|record| &*record.key == KEY);
+        found.push_str(&one.map_or_else(String::new, |one| String::from_utf8_lossy(&one.value).into_owned()));
+        std::future::ready(Ok(()))
+    };
+    side.read(take).await.map_err(|error| error.to_string())?;
+    Ok(found)
+}
+
 async fn value(store: &Etcd) -> String {
     let found = store.get(KEY).await.unwrap().expect("it is there");
     String::from_utf8_lossy(&found.value).into_owned()
@@ -93,11 +107,14 @@ fn a_member_of_the_same_revision_with_other_data_is_not_believed() {
         alone(&members, false);
         assert!(anew.get(KEY).await.is_err(), "not even where there is nobody else");
         alone(&members, true);
+        assert_eq!(moved(&members).await.unwrap(), "changed", "nor is it moved anywhere");
         // Of two nobody can say who is right: that is said, and no more.
         members.link(Side::Clients, (ONE + 1) % COUNT, false).unwrap();
         let misled = Etcd::open(members.options(ONE)).await.unwrap();
         misled.compare_members().await;
         assert_eq!(value(&misled).await, "made", "nothing else tells them apart");
+        let refused = moved(&members).await.unwrap_err();
+        assert!(refused.contains("have different data at revision"), "{refused}");
         // Who has read from it cannot go on once it is found out.
         members.link(Side::Clients, (ONE + 1) % COUNT, true).unwrap();
         let asking = async {
