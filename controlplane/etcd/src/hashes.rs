@@ -34,15 +34,22 @@ pub(crate) type Said = [Option<Hash>];
 
 /// What comes of what was said of one revision; others are by their numbers among those who were asked.
 pub(crate) fn judge(said: &Said) -> Finding {
-    let heard: Vec<(usize, Hash)> = said.iter().enumerate().filter_map(|(at, hash)| Some((at, (*hash)?))).collect();
-    let is_comparable = |(_, hash): &(usize, Hash)| {
-        (hash.cluster, hash.compacted) == (heard[0].1.cluster, heard[0].1.compacted)
-    };
+    let heard: Vec<(usize, Hash)> = said
+        .iter()
+        .enumerate()
+        .filter_map(|(at, hash)| Some((at, (*hash)?)))
+        .collect();
+    let is_comparable =
+        |(_, hash): &(usize, Hash)| (hash.cluster, hash.compacted) == (heard[0].1.cluster, heard[0].1.compacted);
     if !heard.iter().all(is_comparable) {
         return Finding::Unsettled;
     }
     // Of a member with several addresses the first counts.
-    let is_first = |at: &usize| heard[..*at].iter().all(|(_, before)| before.member != heard[*at].1.member);
+    let is_first = |at: &usize| {
+        heard[..*at]
+            .iter()
+            .all(|(_, before)| before.member != heard[*at].1.member)
+    };
     let voices: Vec<u32> = (0..heard.len()).filter(is_first).map(|at| heard[at].1.hash).collect();
     let is_most = |hash: u32| voices.iter().filter(|voice| **voice == hash).count() * 2 > voices.len();
     let (most, others): (Vec<_>, Vec<_>) = heard.iter().partition(|(_, hash)| is_most(hash.hash));
@@ -133,7 +140,8 @@ mod tests {
         }
         let unclear = unclear(&["https://a:2379", "https://b:2379", "https://c:2379"], 66, &said);
         assert!(
-            unclear.contains("at revision 66") && unclear.contains("https://a:2379 (member 1f) 4, https://b:2379 (member 2) 4"),
+            unclear.contains("at revision 66")
+                && unclear.contains("https://a:2379 (member 1f) 4, https://b:2379 (member 2) 4"),
             "{unclear}"
         );
     }

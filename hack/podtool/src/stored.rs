@@ -19,7 +19,9 @@ pub(crate) async fn measure(load: &Load, empty_kb: u64) -> anyhow::Result<()> {
     let [_, anonymous] = idle::memory(&load.groups[0])?;
     let sizes = stream::iter(0..load.objects).map(|number| size(load, number));
     let sizes = sizes.buffer_unordered(WORKERS);
-    let bytes = sizes.try_fold(0, |sum, size| std::future::ready(Ok(sum + size))).await?;
+    let bytes = sizes
+        .try_fold(0, |sum, size| std::future::ready(Ok(sum + size)))
+        .await?;
     let (stored, empty) = (bytes as f64 / MB, empty_kb as f64 / 1024.0);
     println!(
         "{:<28} {stored:>9.1} MB of values and keys; {:.1} MB anonymous for them, {:.2} of that ({anonymous:.1} in all, {:.2})",

@@ -80,7 +80,10 @@ async fn who_is_out_for_its_data_is_not_taken_back_for_its_revision() {
     let state = rpc.say(vec![0]).await;
     let number = state[0].expect("it answers").member;
     let is_out_after_looks = async |differs: u64, expected: bool| {
-        rpc.members[0].looked.differs.store(differs, std::sync::atomic::Ordering::SeqCst);
+        rpc.members[0]
+            .looked
+            .differs
+            .store(differs, std::sync::atomic::Ordering::SeqCst);
         rpc.health.leave_out(0, true);
         let looking = async {
             // Not every look finds all settled.

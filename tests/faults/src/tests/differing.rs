@@ -5,7 +5,7 @@ use crate::members::{COUNT, Members, Side};
 use crate::{campaign, isolation};
 use base64::Engine;
 use etcd::Etcd;
-use etcd::moving::Side;
+use etcd::moving;
 use serde_json::{Value, json};
 use std::time::Duration;
 use store::Store;
@@ -73,7 +73,9 @@ fn alone(members: &Members, is_up: bool) {
 
 /// What a move would take.
 async fn moved(members: &Members) -> Result<String, String> {
-    let side = Side::open(&members.options(ONE)).await.map_err(|error| error.to_string())?;
+    let side = moving::Side::open(&members.options(ONE))
+        .await
+        .map_err(|error| error.to_string())?;
     let mut found = String::new();
     let take = |records: Vec<store::Record>| {
         let one = records.iter().find(|record| &*record.key == KEY);
