@@ -99,4 +99,8 @@ async fn who_is_out_for_its_data_is_not_taken_back_for_its_revision() {
     is_out_after_looks(0, false).await;
     is_out_after_looks(number, true).await;
     is_out_after_looks(number + 1, false).await;
+    // Nor is it out for longer than its data are other.
+    is_out_after_looks(number, true).await;
+    rpc.compare_hashes(At::Work).await.unwrap();
+    assert!(!rpc.health.is_out(0));
 }
