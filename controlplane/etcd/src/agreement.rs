@@ -10,10 +10,12 @@ use std::time::Duration;
 /// What a member says of itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Said {
-    member: u64,
+    pub(crate) member: u64,
     cluster: u64,
     leader: u64,
-    revision: i64,
+    pub(crate) revision: i64,
+    /// How large its file is, in bytes.
+    pub(crate) size: i64,
     /// The last entry of the log it knows to be agreed on.
     agreed: u64,
     applied: u64,
@@ -27,6 +29,7 @@ impl From<StatusResponse> for Said {
             cluster: header.cluster_id,
             leader: status.leader,
             revision: header.revision,
+            size: status.db_size,
             agreed: status.raft_index,
             applied: status.raft_applied_index,
         }
@@ -41,6 +44,11 @@ const BEHIND: (usize, Duration) = (15, Duration::from_millis(20));
 
 /// What a member said, if it did each time.
 pub(crate) type Heard = Option<[Said; TIMES]>;
+
+/// The member that was heard last.
+pub(crate) fn member(heard: &Heard) -> Option<u64> {
+    heard.as_ref().map(|said| said[TIMES - 1].member)
+}
 
 /// What comes of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -180,6 +188,7 @@ mod tests {
             cluster: 7,
             leader: 1,
             revision,
+            size: 0,
             agreed: applied,
             applied,
         };

@@ -9,6 +9,7 @@ mod compactor;
 mod connect;
 mod fence;
 mod form;
+mod hashes;
 mod history;
 mod keys;
 mod leases;
@@ -40,7 +41,7 @@ use keys::Keys;
 use lifetimes::Lifetimes;
 use pages::Pages;
 use proto::etcd::{KeyValue, RangeRequest};
-use rpc::Rpc;
+use rpc::{At, Rpc};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -80,6 +81,8 @@ impl Etcd {
     pub async fn open(options: Options) -> Result<Self, OpenError> {
         let rpc = Arc::new(Rpc::new(&options)?);
         rpc.first_answer(options.deadlines.start).await?;
+        // Before anything is read of one that may have other data.
+        rpc.compare_hashes_and_tell(At::Start).await;
         let (keys, noted) = form::read(&rpc, Keys::under(&options.prefix), &options.prefix).await?;
         if let Some(found) = moving::mark(&rpc, &keys).await.map_err(no_answer)? {
             return Err(OpenError::Moving {
@@ -137,6 +140,12 @@ impl Etcd {
                 }
             }
         })
+    }
+
+    /// Compares what the members have at once, and not when it is time.
+    #[cfg(any(test, feature = "test-util"))]
+    pub async fn compare_members(&self) {
+        self.rpc.compare_hashes_and_tell(At::Work).await;
     }
 
     async fn pages(&self, prefix: &str) -> Result<(Revision, Vec<Record>), StoreError> {

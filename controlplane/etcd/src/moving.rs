@@ -15,7 +15,7 @@ use crate::keys::Keys;
 use crate::leases::Lease;
 use crate::options::{OpenError, Options};
 use crate::pages::{Pages, RECORDS};
-use crate::rpc::Rpc;
+use crate::rpc::{At, Rpc};
 use crate::txn::{delete, equal, none_in, present, put, read};
 use bytes::Bytes;
 use proto::etcd::{Compare, KeyValue, RangeRequest, RequestOp, TxnRequest, TxnResponse};
@@ -128,10 +128,12 @@ impl Side {
     /// Connects, whatever is there.
     ///
     /// # Errors
-    /// As [`crate::Etcd::open`], but for the mark.
+    /// As [`crate::Etcd::open`], but for the mark; and the members have different data, and nobody can say whose are right.
     pub async fn open(options: &Options) -> Result<Self, OpenError> {
         let rpc = Arc::new(Rpc::new(options)?);
         rpc.first_answer(options.deadlines.start).await?;
+        // What is moved out of one member's damaged files would be all there is.
+        rpc.compare_hashes(At::Start).await.map_err(OpenError::Unusable)?;
         let (keys, _) = form::read(&rpc, Keys::under(&options.prefix), &options.prefix).await?;
         Ok(Self {
             rpc,

@@ -4,6 +4,7 @@
 //! through `txn`, which knows what a lost answer may mean.
 
 mod comparing;
+mod hashing;
 
 use crate::address::Address;
 use crate::connect::{self, Connections};
@@ -13,6 +14,7 @@ use crate::options::{Deadlines, OpenError, Options};
 use crate::over::Over;
 use crate::verdict::{self, Verdict};
 use comparing::Looked;
+pub(crate) use hashing::At;
 use proto::etcd::kv_client::KvClient;
 use proto::etcd::lease_client::LeaseClient;
 use proto::etcd::maintenance_client::MaintenanceClient;
@@ -101,6 +103,7 @@ impl Rpc {
             StoreError::Unusable(why) => OpenError::Unusable(why),
             error => OpenError::NoAnswer(error.to_string()),
         })?;
+        let (answer, _) = answer;
         let began = self.answered(answer.header.as_ref(), 0);
         began.map(drop).map_err(|error| OpenError::NoAnswer(error.to_string()))
     }
@@ -132,10 +135,8 @@ impl Rpc {
     /// A linearizable range.
     pub(crate) async fn range(&self, request: RangeRequest) -> Result<RangeResponse, StoreError> {
         let end = Instant::now() + self.deadlines.request;
-        let asked = self.newest();
-        let answer = self
-            .read_until(end, |client| range_once(client, request.clone()))
-            .await?;
+        let answer = self.read_until(end, |client| range_once(client, request.clone()));
+        let (answer, asked) = answer.await?;
         self.answered(answer.header.as_ref(), asked)?;
         Ok(answer)
     }
@@ -166,8 +167,8 @@ impl Rpc {
     /// One attempt at a transaction, at the member whose turn it is.
     pub(crate) async fn txn_once(&self, request: TxnRequest, end: Instant) -> Result<TxnResponse, Failed> {
         let once = |channel| async move { kv(channel).txn(request).await };
-        let asked = self.newest();
-        let answer = self.attempt(end, once).await?.into_inner();
+        let (answer, asked) = self.attempt(end, once).await?;
+        let answer = answer.into_inner();
         match self.answered(answer.header.as_ref(), asked) {
             Ok(_) => Ok(answer),
             // It may have been done, to what is there now.
@@ -203,14 +204,16 @@ impl Rpc {
         F: Future<Output = Result<T, Status>>,
     {
         let end = Instant::now() + self.deadlines.request;
-        self.repeated(end, |channel| once(LeaseClient::new(channel))).await
+        let (answer, _) = self.repeated(end, |channel| once(LeaseClient::new(channel))).await?;
+        Ok(answer)
     }
 
     /// How large a member's database is, in bytes: of the one whose turn it is.
     pub(crate) async fn size(&self) -> Result<u64, StoreError> {
         let end = Instant::now() + self.deadlines.request;
         let once = |channel| async move { MaintenanceClient::new(channel).status(StatusRequest {}).await };
-        let status = self.repeated(end, once).await?.into_inner();
+        let (status, _) = self.repeated(end, once).await?;
+        let status = status.into_inner();
         Ok(u64::try_from(status.db_size).unwrap_or_default())
     }
 
@@ -236,15 +239,19 @@ impl Rpc {
         &self.members[member].url
     }
 
-    /// Asks until somebody answers, or the end: for requests that may be done twice.
-    async fn read_until<T, F>(&self, end: Instant, once: impl Fn(KvClient<Channel>) -> F) -> Result<T, StoreError>
+    /// Asks until somebody answers, or the end: for requests that may be done twice. Tells also what [`Rpc::attempt`] does.
+    async fn read_until<T, F>(
+        &self,
+        end: Instant,
+        once: impl Fn(KvClient<Channel>) -> F,
+    ) -> Result<(T, Revision), StoreError>
     where
         F: Future<Output = Result<T, Status>>,
     {
         self.repeated(end, |channel| once(kv(channel))).await
     }
 
-    async fn repeated<T, F>(&self, end: Instant, once: impl Fn(Channel) -> F) -> Result<T, StoreError>
+    async fn repeated<T, F>(&self, end: Instant, once: impl Fn(Channel) -> F) -> Result<(T, Revision), StoreError>
     where
         F: Future<Output = Result<T, Status>>,
     {
@@ -268,15 +275,16 @@ impl Rpc {
         self.health.choose(Instant::now()).1 >= end
     }
 
-    /// One attempt, begun when a member may be asked, and not after the end.
-    async fn attempt<T, F>(&self, end: Instant, once: impl FnOnce(Channel) -> F) -> Result<T, Failed>
+    /// One attempt, begun when a member may be asked, and not after the end. Beside the answer stands the newest revision that had been told
+    /// of when it was begun: that is later than when it was wanted.
+    async fn attempt<T, F>(&self, end: Instant, once: impl FnOnce(Channel) -> F) -> Result<(T, Revision), Failed>
     where
         F: Future<Output = Result<T, Status>>,
     {
         let (member, free) = self.health.choose(Instant::now());
         tokio::time::sleep_until(free.min(end)).await;
         let Member { url, channel, .. } = &self.members[member];
-        let began = Instant::now();
+        let (began, asked) = (Instant::now(), self.newest());
         let deadline = end.min(began + self.deadlines.attempt);
         let (verdict, text) = match tokio::time::timeout_at(deadline, once(channel.clone())).await {
             Ok(Ok(answer)) => {
@@ -284,7 +292,7 @@ impl Rpc {
                 match self.trust(member).await {
                     Ok(()) => {
                         self.health.answered(member, took);
-                        return Ok(answer);
+                        return Ok((answer, asked));
                     }
                     Err(why) => why,
                 }
@@ -327,3 +335,6 @@ fn revision_request() -> RangeRequest {
 async fn range_once(mut client: KvClient<Channel>, request: RangeRequest) -> Result<RangeResponse, Status> {
     client.range(request).await.map(tonic::Response::into_inner)
 }
+
+#[cfg(test)]
+mod tests;

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::figures::percentile;
 use crate::processes::{Group, cpu, cpu_since};
-use crate::{connect, custom, flood, idle, nodes};
+use crate::{connect, custom, flood, idle, nodes, stored};
 
 pub(crate) const NAMESPACE: &str = "podtool-api";
 /// Requests under way at once.
@@ -47,6 +47,8 @@ pub(crate) enum Stage {
     /// 1,000 definitions of custom resources; of those that are there already, what the server has. Only when it is named: nobody's
     /// other figures are to be taken beside them.
     Definitions,
+    /// The server's memory beside the size of the objects that are there. Only when it is named.
+    Stored,
 }
 
 /// Those that are not named do these.
@@ -67,8 +69,12 @@ pub(crate) struct Plan {
     pub(crate) peers: Vec<PathBuf>,
     /// Objects that are written, read and listed.
     pub(crate) objects: usize,
+    /// Whether they have nothing in common: of what objects have in common the server keeps little.
+    pub(crate) are_unlike: bool,
     /// How long watches are measured, and a flood.
     pub(crate) time: Duration,
+    /// The server's anonymous memory before there were any objects, in kB.
+    pub(crate) empty_kb: u64,
 }
 
 /// Measures and prints; `server` is the API server's process.
@@ -86,6 +92,7 @@ pub(crate) async fn measure(kubeconfig: &Path, server: Group, plan: Plan) -> any
         clients,
         groups: [server, Group::own()],
         objects: plan.objects,
+        are_unlike: plan.are_unlike,
         time: plan.time,
     };
     load.memory("before")?;
@@ -105,6 +112,7 @@ pub(crate) async fn measure(kubeconfig: &Path, server: Group, plan: Plan) -> any
             }
             Stage::Custom => custom::beside_built_in(&load).await?,
             Stage::Definitions => custom::definitions(&load).await?,
+            Stage::Stored => stored::measure(&load, plan.empty_kb).await?,
         }
     }
     Ok(())
@@ -116,7 +124,8 @@ pub(crate) struct Load {
     clients: Vec<Client>,
     /// The API server, and this program.
     pub(crate) groups: [Group; 2],
-    objects: usize,
+    pub(crate) objects: usize,
+    are_unlike: bool,
     pub(crate) time: Duration,
 }
 
@@ -124,8 +133,21 @@ fn collection() -> String {
     format!("/api/v1/namespaces/{NAMESPACE}/configmaps")
 }
 
-fn object(number: usize) -> Value {
-    json!({"metadata": {"name": format!("m{number}")}, "data": {"k": "x".repeat(1_000)}})
+fn object(number: usize, is_unlike: bool) -> Value {
+    let data = if is_unlike { noise(number) } else { "x".repeat(1_000) };
+    json!({"metadata": {"name": format!("m{number}")}, "data": {"k": data}})
+}
+
+/// A kilobyte that has nothing in common with another number's.
+fn noise(number: usize) -> String {
+    let mut state = (number as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    let words = std::iter::repeat_with(|| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        format!("{state:016x}")
+    });
+    words.take(63).collect::<String>().split_off(8)
 }
 
 impl Load {
@@ -188,7 +210,7 @@ impl Load {
     }
 
     async fn create(&self, number: usize) -> anyhow::Result<usize> {
-        self.post(&collection(), &object(number)).await
+        self.post(&collection(), &object(number, self.are_unlike)).await
     }
 
     async fn get(&self, number: usize) -> anyhow::Result<usize> {
@@ -390,6 +412,17 @@ fn sent_at(line: &str, mark: &str) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn objects_that_are_unlike_have_nothing_in_common() {
+        let all: Vec<String> = (0..100).map(noise).collect();
+        assert!(all.iter().all(|text| text.len() == 1_000));
+        let mut parts: Vec<&[u8]> = all.iter().flat_map(|text| text.as_bytes().windows(16)).collect();
+        let count = parts.len();
+        parts.sort_unstable();
+        parts.dedup();
+        assert_eq!(parts.len(), count);
+    }
 
     #[test]
     fn events_tell_when_they_were_sent() {

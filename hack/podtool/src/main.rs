@@ -19,6 +19,7 @@ mod pods;
 mod processes;
 mod runtime;
 mod schedule;
+mod stored;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -152,15 +153,21 @@ struct ApiArgs {
     /// Kubeconfig of an administrator at another API server of the cluster: watches and their writes are spread over all; repeatable.
     #[arg(long = "peer")]
     peers: Vec<PathBuf>,
-    /// What is measured; repeatable. Without it all but definitions, in this order.
+    /// What is measured; repeatable. Without it all but definitions and stored, in this order.
     #[arg(long = "stage", value_enum)]
     stages: Vec<api::Stage>,
     /// Objects that are written, read and listed.
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(500..))]
     objects: u32,
+    /// Makes objects that have nothing in common.
+    #[arg(long)]
+    unlike: bool,
     /// How long watches are measured, and a flood, in seconds.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     seconds: u32,
+    /// The process's anonymous memory before there were any objects, in kB.
+    #[arg(long, default_value_t = 0)]
+    empty_kb: u64,
 }
 
 #[derive(Args)]
@@ -241,7 +248,9 @@ async fn main() -> anyhow::Result<()> {
                 peers: args.peers,
                 stages: args.stages,
                 objects: args.objects as usize,
+                are_unlike: args.unlike,
                 time: Duration::from_secs(args.seconds.into()),
+                empty_kb: args.empty_kb,
             };
             api::measure(&args.kubeconfig, args.server, plan).await
         }

@@ -1,5 +1,6 @@
-//! Real members: a few rounds of the campaign, TLS, and users with rights of their own. Each runs in namespaces that end with it.
+//! Real members: a few rounds of the campaign, TLS, users with rights of their own, and members of other data. Each runs in namespaces that end with it.
 
+mod differing;
 mod tls;
 
 use crate::campaign::{self, Fault};

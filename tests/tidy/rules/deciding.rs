@@ -1,7 +1,7 @@
 //! Which modules decide. A list; what follows from being on it is the rules'.
 
 /// Modules that decide: pure functions over a snapshot.
-pub(super) const DECIDING: [&str; 106] = [
+pub(super) const DECIDING: [&str; 107] = [
     "controlplane/src/controller/autoscaler/behavior",
     "controlplane/src/controller/autoscaler/calculate",
     "controlplane/src/controller/autoscaler/decide",
@@ -9,6 +9,7 @@ pub(super) const DECIDING: [&str; 106] = [
     "controlplane/src/controller/autoscaler/metric",
     "controlplane/src/controller/namespace/condition",
     "controlplane/src/controller/selection",
+    "controlplane/etcd/src/hashes",
     "controlplane/src/leader/decide",
     "controlplane/src/scheduler/extender/message",
     "controlplane/src/apiserver/usage/history",

@@ -4,7 +4,7 @@
 //! Owns what becomes of a member that has other data: it is left out, and where something has been read from it, nothing goes on. Never
 //! waits for those that do not answer.
 
-use super::Rpc;
+use super::{At, Rpc};
 use crate::agreement::{self, Finding, Heard, Said};
 use crate::verdict::Verdict;
 use proto::etcd::StatusRequest;
@@ -24,6 +24,8 @@ const TRIES: usize = 6;
 const COMPARES: Duration = Duration::from_secs(4);
 /// How long is waited for what a member says of itself.
 const SAYS: Duration = Duration::from_secs(1);
+/// With every so manieth look the data themselves are compared: five minutes.
+const HASHES_EVERY: u32 = 30;
 
 /// Connections to a member, by their numbers from 1 on.
 #[derive(Debug, Default)]
@@ -32,10 +34,12 @@ pub(super) struct Looked {
     trusted: AtomicU64,
     /// The last of which an answer was taken.
     believed: AtomicU64,
+    /// The member behind it whose data came to something else than the others' at one revision; 0 for none.
+    pub(super) differs: AtomicU64,
 }
 
 /// Why nobody can be believed.
-enum Doubt {
+pub(super) enum Doubt {
     /// Some have other data than others, and too few answer.
     Lasting(String),
     /// It may be over in a moment.
@@ -62,6 +66,11 @@ impl Rpc {
                     Doubt::Lasting(why) => (Verdict::Unsure, why),
                     Doubt::Passing(why) => (Verdict::Unsure, why.to_owned()),
                 })?;
+                if one.connections.load(Ordering::SeqCst) != connection {
+                    // Who was looked at need not be who answered: it may have come back with other data.
+                    let why = "its connection was lost before it could be compared";
+                    return Err((Verdict::Unsure, why.to_owned()));
+                }
                 if !self.health.is_out(member) {
                     // Nothing speaks against it, if only because it says nothing of itself.
                     one.looked.trusted.store(connection, Ordering::SeqCst);
@@ -80,12 +89,18 @@ impl Rpc {
 
     /// Looks at all members now and then, until it is aborted.
     pub(crate) async fn compare(self: Arc<Self>) {
+        let mut looks = 0_u32;
         while self.members.len() > 1 {
             tokio::time::sleep(EVERY).await;
-            let _comparing = self.comparing.lock().await;
+            let comparing = self.comparing.lock().await;
             if let Err(Doubt::Lasting(why)) = self.look().await {
                 // Whom it has asked so far may be either.
                 self.over.end(&why);
+            }
+            drop(comparing);
+            looks = looks.wrapping_add(1);
+            if looks.is_multiple_of(HASHES_EVERY) {
+                self.compare_hashes_and_tell(At::Work).await;
             }
         }
     }
@@ -94,7 +109,7 @@ impl Rpc {
     ///
     /// # Errors
     /// Nobody can say who is right.
-    async fn look(&self) -> Result<(), Doubt> {
+    pub(super) async fn look(&self) -> Result<(), Doubt> {
         let mut before = None;
         for _ in 0..TRIES {
             let (finding, heard, connections) = self.find().await;
@@ -131,7 +146,13 @@ impl Rpc {
         let numbers = (0..heard.len()).filter(|number| heard[*number].is_some());
         for number in numbers {
             if others.contains(&number) {
-                self.leave_out(number, heard);
+                let text = agreement::text(self.url(number), number, heard);
+                self.leave_out(number, &text, At::Work);
+                continue;
+            }
+            let differs = self.members[number].looked.differs.load(Ordering::SeqCst);
+            if agreement::member(&heard[number]) == Some(differs) {
+                // Its revision says nothing against it: what it has does.
                 continue;
             }
             self.members[number]
@@ -144,11 +165,14 @@ impl Rpc {
         }
     }
 
-    fn leave_out(&self, member: usize, heard: &[Heard]) {
+    /// Nothing is read from a member any more; where something has been, and not only how far it is, nothing goes on.
+    pub(super) fn leave_out(&self, member: usize, text: &str, at: At) {
         let is_new = self.health.leave_out(member, true);
         let one = &self.members[member];
-        let text = agreement::text(&one.url, member, heard);
         let connection = one.connections.load(Ordering::SeqCst);
+        if at == At::Start {
+            one.looked.believed.store(0, Ordering::SeqCst);
+        }
         if one.looked.believed.load(Ordering::SeqCst) == connection {
             let why = format!("{text}. This control plane has read from it, and has to be started again");
             self.over.end(&why);
@@ -187,7 +211,7 @@ impl Rpc {
     }
 
     /// What each of some says of itself.
-    async fn say(&self, members: Vec<usize>) -> Vec<Option<Said>> {
+    pub(super) async fn say(&self, members: Vec<usize>) -> Vec<Option<Said>> {
         let says = members.into_iter().map(|member| async move {
             let mut client = MaintenanceClient::new(self.members[member].channel.clone());
             let said = tokio::time::timeout(SAYS, client.status(StatusRequest {})).await;

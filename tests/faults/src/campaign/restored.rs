@@ -22,6 +22,16 @@ pub(super) async fn round(members: &mut Members, seed: u64) -> anyhow::Result<Re
     load.goes_on(BEFORE, "before anything is saved").await?;
     members.save()?;
     load.goes_on(MISSED, "after all was saved").await?;
+    for store in &load.stores {
+        // Who was told nothing of what will be gone, because its members were not asked again so soon, would rightly go on.
+        let told = async {
+            while store.current_revision().await.is_err() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        let told = tokio::time::timeout(LONG, told).await;
+        told.context("a store that is answered after all was saved")?;
+    }
     members.restore()?;
     let before = end(load).await?;
     let load = Load::start(members, seed | ANEW).await?;
