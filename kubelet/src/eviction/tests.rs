@@ -222,6 +222,7 @@ async fn a_pod_that_ends_slowly_and_goes_on_writing_is_hurried_once_it_outgrows_
     let mut writer = serde_json::to_value(asking("a", 0, "")).expect("a pod");
     writer["spec"]["terminationGracePeriodSeconds"] = json!(3600);
     writer["spec"]["volumes"] = json!([{"name": "v", "emptyDir": {"sizeLimit": "64Ki"}}]);
+    writer["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "v", "mountPath": "/v"}]);
     bench.runtime.set_memory("a", 300 * MIB);
     bench.api.create(&serde_json::from_value(writer).expect("a pod"));
     bench.until("ready", |b| is_ready(b, "a")).await;

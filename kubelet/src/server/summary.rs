@@ -11,7 +11,7 @@ use crate::stats::Depth;
 use crate::stats::container::{Running, running, sum};
 use crate::stats::files::PodFiles;
 use crate::stats::numbers::Numbers;
-use crate::stats::sampler::{Disks, Look, PodLook, RuntimeDisk};
+use crate::stats::sampler::{Disks, Look, PodLook};
 use block::{Blocks, object};
 use jiff::Timestamp;
 use std::collections::BTreeMap;

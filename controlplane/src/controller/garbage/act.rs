@@ -3,7 +3,7 @@
 use super::graph::{Action, ObjectId};
 use super::{CONCURRENCY, Collector, lock};
 use crate::controller::execute::execute;
-use crate::controller::write::{Failure, PatchKind, Verb, Write};
+use crate::controller::write::{Failure, PatchKind, Resource, Verb, Write};
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::{Value, json};
@@ -72,7 +72,7 @@ impl Collector {
                 grace: None,
                 propagation: Some(propagation),
             };
-            let write = Write::new(object.resource.clone(), object.key.clone(), verb);
+            let write = Write::new(Resource::clone(&object.resource), object.key.clone(), verb);
             match execute(&self.environment.client, &write).await {
                 Err(Failure { code: 409, .. }) => {}
                 done => return settled(done.map(|_| ())),
@@ -96,7 +96,7 @@ impl Collector {
 
     async fn patch(&self, object: ObjectId, revision: &str, field: &str, value: Value) -> Result<(), String> {
         let body = json!({"metadata": {"uid": object.uid, "resourceVersion": revision, field: value}});
-        let write = Write::patch(object.resource, object.key, PatchKind::Merge, body);
+        let write = Write::patch(Resource::clone(&object.resource), object.key, PatchKind::Merge, body);
         settled(execute(&self.environment.client, &write).await.map(|_| ()))
     }
 }

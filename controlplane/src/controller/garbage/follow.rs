@@ -8,7 +8,7 @@ use client::Informer;
 use client::informer::Options;
 use futures::future::{BoxFuture, Shared};
 use futures::{FutureExt, future};
-use kube::api::{ApiResource, DynamicObject, PartialObjectMeta};
+use kube::api::{ApiResource, DynamicObject, ObjectMeta, PartialObjectMeta};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -44,6 +44,23 @@ impl Drop for Followed {
     fn drop(&mut self) {
         self.feeding.abort();
     }
+}
+
+/// What the graph and quotas ask of an object: there may be very many of them.
+fn asked(mut object: Metadata) -> Metadata {
+    let all = object.metadata;
+    object.metadata = ObjectMeta {
+        namespace: all.namespace,
+        name: all.name,
+        uid: all.uid,
+        resource_version: all.resource_version,
+        owner_references: all.owner_references,
+        finalizers: all.finalizers,
+        deletion_timestamp: all.deletion_timestamp,
+        ..ObjectMeta::default()
+    };
+    object.types = None;
+    object
 }
 
 /// What the graph cannot know of yet.
@@ -181,7 +198,7 @@ impl Collector {
                 (shared.metadata(), None, synced.boxed())
             }
             None => {
-                let own = Informer::spawn(self.all_of(resource), Options::default());
+                let own = Informer::spawn_keeping(self.all_of(resource), Options::default(), asked);
                 let copy = own.clone();
                 let synced = async move { Informer::synced(&copy).await };
                 (own.metadata(), Some(own), synced.boxed())

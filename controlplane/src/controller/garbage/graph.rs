@@ -6,6 +6,7 @@ use client::Key;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::ObjectMeta;
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
+use std::sync::Arc;
 
 pub mod decide;
 
@@ -19,8 +20,8 @@ pub const ORPHAN: &str = "orphan";
 /// Which object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectId {
-    /// Its resource.
-    pub resource: Resource,
+    /// Its resource: one for all its objects.
+    pub resource: Arc<Resource>,
     /// Its namespace and name.
     pub key: Key,
     /// Its UID.
@@ -125,13 +126,25 @@ impl Released {
 /// All objects by UID. Owners that were never seen are no nodes.
 #[derive(Debug, Default)]
 pub struct Graph {
-    nodes: BTreeMap<String, Node>,
+    /// Apart from the map, whose places for more of them would be as large.
+    nodes: BTreeMap<String, Box<Node>>,
+    /// Those of the nodes.
+    resources: BTreeSet<Arc<Resource>>,
     /// Dependents by owner.
     dependents: BTreeMap<String, BTreeSet<String>>,
     released: Released,
 }
 
 impl Graph {
+    fn resource(&mut self, resource: &Resource) -> Arc<Resource> {
+        if let Some(known) = self.resources.get(resource) {
+            return known.clone();
+        }
+        let new = Arc::new(resource.clone());
+        self.resources.insert(new.clone());
+        new
+    }
+
     fn insert(&mut self, resource: &Resource, key: &Key, meta: &ObjectMeta) -> String {
         let uid = meta.uid.clone().unwrap_or_default();
         self.disconnect(&uid);
@@ -140,7 +153,7 @@ impl Graph {
         by_uid.sort_by_key(|at| &owners[*at].uid);
         let node = Node {
             id: ObjectId {
-                resource: resource.clone(),
+                resource: self.resource(resource),
                 key: key.clone(),
                 uid: uid.clone(),
             },
@@ -154,12 +167,12 @@ impl Graph {
             let of_owner = self.dependents.entry(owner.uid.clone()).or_default();
             of_owner.insert(uid.clone());
         }
-        self.nodes.insert(uid.clone(), node);
+        self.nodes.insert(uid.clone(), Box::new(node));
         uid
     }
 
     /// Removes a node and its place among its owners' dependents; its own dependents stay.
-    fn disconnect(&mut self, uid: &str) -> Option<Node> {
+    fn disconnect(&mut self, uid: &str) -> Option<Box<Node>> {
         let node = self.nodes.remove(uid)?;
         for owner in &node.owners {
             if let Some(siblings) = self.dependents.get_mut(&owner.uid) {
@@ -175,7 +188,7 @@ impl Graph {
     /// The objects that refer to a UID, from wherever.
     fn referring_to(&self, uid: &str) -> impl Iterator<Item = &Node> {
         let referring = self.dependents.get(uid).into_iter().flatten();
-        referring.filter_map(|d| self.nodes.get(d))
+        referring.filter_map(|d| self.nodes.get(d).map(Box::as_ref))
     }
 
     /// The objects that a node owns: what refers to it from another namespace is none of them.
@@ -202,7 +215,7 @@ impl Graph {
         {
             return observed;
         }
-        self.note_references(before.as_ref(), now, &mut observed);
+        self.note_references(before.as_deref(), now, &mut observed);
         if !now.owners.is_empty() || now.has(FOREGROUND) || now.has(ORPHAN) {
             observed.wake.push(uid);
         }
@@ -264,7 +277,8 @@ impl Graph {
     /// Forgets the objects of a resource that nobody reads any more; whether they are gone, only the server can tell. Gives the objects to
     /// look at.
     pub fn forget(&mut self, resource: &Resource) -> Vec<String> {
-        let of_resource = self.nodes.values().filter(|n| n.id.resource == *resource);
+        self.resources.remove(resource);
+        let of_resource = self.nodes.values().filter(|n| *n.id.resource == *resource);
         let uids: Vec<String> = of_resource.map(|n| n.id.uid.clone()).collect();
         uids.iter().flat_map(|uid| self.remove(uid).wake).collect()
     }
