@@ -142,7 +142,6 @@ async fn who_is_displaced_is_tried_again_once_the_api_has_it() {
         assert!(!scheduler.cycles(TURN).await);
         let nodes = ["high", "middle"].map(|uid| scheduler.cluster.nominated.node_of(uid));
         assert_eq!(nodes, [Some("n"), None]);
-        assert!(is_asleep(&scheduler), "the API has not heard of it");
         scheduler.landed(Some(Bound::Evicted {
             pod: high,
             node: "n".to_owned(),
