@@ -38,7 +38,7 @@ pub mod workload;
 
 use attempt::Sampler;
 use bind::{Binder, Bound};
-use cluster::{Cluster, NodeChange};
+use cluster::{Cluster, NodeChange, Waited};
 use config::SchedulerConfig;
 use cycle::Search;
 use event::{Event, Hints, label};
@@ -243,7 +243,8 @@ impl Scheduler {
     fn namespace_changed(&mut self, change: Change<Namespace>) {
         let labels = change.new.map(|namespace| namespace.labels().clone());
         if self.cluster.set_namespace(&change.key.name, labels) {
-            wake(&mut self.queue, (&self.cluster, &self.profiles), &Event::Namespace);
+            let event = Event::Namespace(&change.key.name);
+            wake(&mut self.queue, (&self.cluster, &self.profiles), &event);
         }
     }
 
@@ -290,7 +291,8 @@ impl Scheduler {
             self.free(&pod.uid);
         }
         let before = self.cluster.pod(&pod.uid).cloned();
-        self.cluster.place(Arc::clone(&pod), node);
+        let waited = self.cluster.place(Arc::clone(&pod), node);
+        self.gave_up(waited);
         // The API mostly confirms what was assumed, which is news to nobody.
         let same = |before: &Arc<PodInfo>| before.kin == pod.kin && before.requests == pod.requests;
         if before.as_ref().is_some_and(same) {
@@ -306,24 +308,36 @@ impl Scheduler {
 
     fn free(&mut self, uid: &str) {
         if let Some((pod, node)) = self.cluster.remove_pod(uid) {
-            let event = Event::Pod {
-                before: Some(&pod),
-                after: None,
-                node: self.cluster.node(&node),
-            };
-            wake(&mut self.queue, (&self.cluster, &self.profiles), &event);
+            self.left(&pod, &node);
         }
+    }
+
+    /// The pod is on the node no more, to those who come to it.
+    fn left(&mut self, pod: &PodInfo, node: &str) {
+        let event = Event::Pod {
+            before: Some(pod),
+            after: None,
+            node: self.cluster.node(node),
+        };
+        wake(&mut self.queue, (&self.cluster, &self.profiles), &event);
+    }
+
+    /// The pod waits for room on that node.
+    fn nominate(&mut self, pod: Arc<PodInfo>, node: &str) {
+        let waited = self.cluster.nominate(pod, node);
+        self.gave_up(waited);
     }
 
     /// The pod waits for room on no node any more.
     fn renounce(&mut self, uid: &str) {
-        let node = self.cluster.nominated.remove(uid);
-        if let Some(node) = node.and_then(|node| self.cluster.node(&node)) {
-            wake(
-                &mut self.queue,
-                (&self.cluster, &self.profiles),
-                &Event::Renounced(node),
-            );
+        let waited = self.cluster.nominated.remove(uid);
+        self.gave_up(waited);
+    }
+
+    /// Whoever had to leave the room to one that waited for it may have it.
+    fn gave_up(&mut self, waited: Option<Waited>) {
+        if let Some((pod, node)) = waited {
+            self.left(&pod, &node);
         }
     }
 
@@ -379,16 +393,7 @@ impl Scheduler {
     fn unassigned(&mut self, old: Option<&Pod>, pod: Arc<Pod>) {
         let info = Arc::new(self.cluster.describe(pod));
         let before = old.and_then(|old| old.status.as_ref()?.nominated_node_name.as_deref());
-        match (info.nominated(), before.unwrap_or_default()) {
-            ("", "") => {}
-            ("", _) => self.renounce(&info.uid),
-            (node, _) => {
-                // Already counted where it was decided to go: that is newer than what the API says.
-                if self.cluster.pod(&info.uid).is_none() {
-                    self.cluster.nominate(Arc::clone(&info), node);
-                }
-            }
-        }
+        self.hear_nomination(&info, before.unwrap_or_default());
         let (profile, began) = (info.scheduler().to_owned(), Instant::now());
         if let Some(said) = self.queue.put(info, began) {
             let (scheduling, took) = (&self.metrics.scheduling, began.elapsed());
@@ -396,6 +401,19 @@ impl Scheduler {
             if self.sampler.is_one() {
                 scheduling.ran((Plugin::SchedulingGates.name(), "PreEnqueue", said), took);
             }
+        }
+    }
+
+    /// What the API says of the node that the pod waits for; it said `before` until now. What was decided meanwhile is newer than that.
+    fn hear_nomination(&mut self, pod: &Arc<PodInfo>, before: &str) {
+        let known = self.cluster.nominated.node_of(&pod.uid).map(str::to_owned);
+        match (pod.nominated(), known) {
+            (said, Some(known)) if said == before => self.nominate(Arc::clone(pod), &known),
+            (said, None) if said == before => {}
+            ("", Some(known)) if known != before => self.nominate(Arc::clone(pod), &known),
+            ("", _) => self.renounce(&pod.uid),
+            (node, _) if self.cluster.pod(&pod.uid).is_none() => self.nominate(Arc::clone(pod), node),
+            _ => {}
         }
     }
 
@@ -411,17 +429,7 @@ impl Scheduler {
             return;
         }
         // What was assumed says so already, but that it has its node.
-        let nominated = self.cluster.nominated.node_of(uid).map(str::to_owned);
         self.place(Arc::new(self.cluster.describe(pod)), node);
-        if let Some(other) = nominated.filter(|nominated| nominated != node)
-            && let Some(other) = self.cluster.node(&other)
-        {
-            wake(
-                &mut self.queue,
-                (&self.cluster, &self.profiles),
-                &Event::Renounced(other),
-            );
-        }
     }
 }
 

@@ -5,6 +5,7 @@
 use super::bind::{Bound, Nomination};
 use super::cluster::Cluster;
 use super::cycle::{Candidates, Lap, Request, Search, Unplaced};
+use super::event::label;
 use super::extender::call::{self, Caller};
 use super::plugin::Plugin;
 use super::plugin::default_preemption::{Budget, Preemption};
@@ -298,7 +299,7 @@ impl Scheduler {
         if let Some(preemption) = candidates.into_iter().next() {
             self.metrics.preempted(Some(preemption.victims.len()));
             self.queue.hold(&pod.uid, refused);
-            self.cluster.nominate(Arc::clone(&pod), &preemption.node);
+            self.nominate(Arc::clone(&pod), &preemption.node);
             for victim in &preemption.victims {
                 self.cluster.doomed.insert(victim.uid.clone());
             }
@@ -347,7 +348,7 @@ impl Scheduler {
                     self.free(&pod.uid);
                     points.over("Unreserve", "Success");
                     if !pod.nominated().is_empty() {
-                        self.cluster.nominate(Arc::clone(&pod), pod.nominated());
+                        self.nominate(Arc::clone(&pod), pod.nominated());
                     }
                     self.queue.fail(&pod.uid, ScheduleFailure::Error, Instant::now());
                     let binder = self.binder.clone();
@@ -357,8 +358,10 @@ impl Scheduler {
             }
             Some(Bound::Evicted {
                 pod,
+                node,
                 is_nominated,
                 kept,
+                displaced,
             }) => {
                 for (victim, error) in &kept {
                     tracing::warn!(pod = %pod.key, victim, error, "not evicted");
@@ -368,8 +371,13 @@ impl Scheduler {
                     // What the API does not know nobody would end: the pod waits for what it waited for before.
                     self.renounce(&pod.uid);
                     if self.queue.contains(&pod.uid) && !pod.nominated().is_empty() {
-                        self.cluster.nominate(Arc::clone(&pod), pod.nominated());
+                        self.nominate(Arc::clone(&pod), pod.nominated());
                     }
+                }
+                // Not before the API has it: what they are nominated for next would be taken from them again.
+                for other in displaced {
+                    self.left(&other, &node);
+                    self.queue.retry(&other.uid, Instant::now(), label::LEFT);
                 }
                 match kept.is_empty() {
                     true => self.queue.release(&pod.uid, Instant::now()),

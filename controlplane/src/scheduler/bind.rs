@@ -34,10 +34,14 @@ pub enum Bound {
     Evicted {
         /// The pod.
         pod: Arc<PodInfo>,
+        /// The node.
+        node: String,
         /// Whether the API has it that the pod waits for the node.
         is_nominated: bool,
         /// UIDs of those that stay after all, with why.
         kept: Vec<(String, String)>,
+        /// Those that waited for the node, and do not any more.
+        displaced: Vec<Arc<PodInfo>>,
     },
 }
 
@@ -215,12 +219,14 @@ impl Binder {
             kept.extend(victims.iter().map(|victim| (victim.uid.clone(), error.text.clone())));
             return Bound::Evicted {
                 pod,
+                node,
                 is_nominated: false,
                 kept,
+                displaced,
             };
         }
-        for other in displaced {
-            if let Err(error) = self.patch_status(&other, json!({"nominatedNodeName": null})).await {
+        for other in &displaced {
+            if let Err(error) = self.patch_status(other, json!({"nominatedNodeName": null})).await {
                 tracing::debug!(pod = %other.key, error = error.text, "nomination not cleared");
             }
         }
@@ -233,8 +239,10 @@ impl Binder {
         }
         Bound::Evicted {
             pod,
+            node,
             is_nominated: true,
             kept,
+            displaced,
         }
     }
 

@@ -10,7 +10,7 @@ mod room;
 mod topology;
 
 pub use index::{BySlot, PodIndex};
-pub use nominated::Nominations;
+pub use nominated::{Nominations, Waited};
 pub use room::{Room, clamped};
 pub use topology::{Column, NO_DOMAIN, Topology};
 
@@ -258,8 +258,8 @@ impl Cluster {
         info
     }
 
-    /// Counts a pod on a node, wherever it was counted or nominated before.
-    pub fn place(&mut self, pod: Arc<PodInfo>, node: &str) {
+    /// Counts a pod on a node, wherever it was counted or nominated before; tells for which other node it waited.
+    pub fn place(&mut self, pod: Arc<PodInfo>, node: &str) -> Option<Waited> {
         let slot = self.slot(node);
         let mut is_counted = false;
         match self.places.get(&pod.uid) {
@@ -275,7 +275,7 @@ impl Cluster {
             }
             None => {}
         }
-        self.nominated.remove(&pod.uid);
+        let waited = self.nominated.remove(&pod.uid);
         for term in pod.terms.all() {
             self.know(&term.topology_key);
         }
@@ -285,6 +285,7 @@ impl Cluster {
         }
         self.slots[slot].insert(pod);
         self.changes.note(slot);
+        waited.filter(|(_, other)| other != node)
     }
 
     fn uncount(&mut self, uid: &str) -> Option<(Arc<PodInfo>, usize)> {
@@ -304,12 +305,12 @@ impl Cluster {
         self.uncount(uid).map(|(pod, _)| (pod, name))
     }
 
-    /// The pod waits for room on that node, once others have left it.
-    pub fn nominate(&mut self, pod: Arc<PodInfo>, node: &str) {
+    /// The pod waits for room on that node, once others have left it; tells for which other it did.
+    pub fn nominate(&mut self, pod: Arc<PodInfo>, node: &str) -> Option<Waited> {
         for term in pod.terms.all() {
             self.know(&term.topology_key);
         }
-        self.nominated.set(pod, node);
+        self.nominated.set(pod, node)
     }
 
     fn know(&mut self, label: &str) {

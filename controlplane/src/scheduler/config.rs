@@ -141,6 +141,8 @@ struct ProfileWords {
     plugin_config: Vec<args::PluginConfig>,
 }
 
+/// Back-offs end at moments that can be told: 136 years.
+const BACKOFF_SECONDS_MAX: i64 = 4_294_967_295;
 /// Upstream's number of threads that look at nodes; cycles here look at them in turn.
 const PARALLELISM: i64 = 16;
 
@@ -229,6 +231,14 @@ impl File {
 
     fn backoff(&self) -> Result<BackoffTimes, String> {
         let default = BackoffTimes::default();
+        for (field, given) in [
+            ("podInitialBackoffSeconds", self.pod_initial_backoff_seconds),
+            ("podMaxBackoffSeconds", self.pod_max_backoff_seconds),
+        ] {
+            if given.is_some_and(|given| given > BACKOFF_SECONDS_MAX) {
+                return Err(format!("{field}: must be at most {BACKOFF_SECONDS_MAX}"));
+            }
+        }
         let seconds = |given: Option<i64>, default: Duration| match given {
             None => Some(default),
             Some(given) => u64::try_from(given).ok().filter(|s| *s > 0).map(Duration::from_secs),

@@ -24,7 +24,7 @@ pub enum Event<'e> {
         /// The node, if it is there.
         after: Option<&'e NodeInfo>,
     },
-    /// A pod got a node, is another, or left its node.
+    /// A pod got a node, is another, or left its node: also where it only waited for room, and does no longer. Others took it for placed.
     Pod {
         /// What it was, if it was counted.
         before: Option<&'e PodInfo>,
@@ -33,10 +33,8 @@ pub enum Event<'e> {
         /// Its node, if that is known.
         node: Option<&'e NodeInfo>,
     },
-    /// A pod no longer waits for room that it was nominated for.
-    Renounced(&'e NodeInfo),
-    /// A namespace has other labels.
-    Namespace,
+    /// The namespace of this name has other labels.
+    Namespace(&'e str),
 }
 
 impl Event<'_> {
@@ -47,8 +45,7 @@ impl Event<'_> {
             Event::Pod {
                 before: Some(_), node, ..
             } => *node,
-            Event::Renounced(node) => Some(node),
-            Event::Pod { .. } | Event::Namespace => None,
+            Event::Pod { .. } | Event::Namespace(_) => None,
         }
     }
 
@@ -56,7 +53,7 @@ impl Event<'_> {
     pub fn concerns(&self) -> PluginSet {
         match self {
             // A pod more can only be wanted, by those who look around.
-            Event::Pod { before: None, .. } | Event::Namespace => PluginSet::default()
+            Event::Pod { before: None, .. } | Event::Namespace(_) => PluginSet::default()
                 .with(Plugin::InterPodAffinity)
                 .with(Plugin::PodTopologySpread),
             _ => Plugin::ALL.into_iter().fold(PluginSet::default(), PluginSet::with),
@@ -96,9 +93,13 @@ impl<'e> Hints<'e> {
             // The room that it waits for is no more.
             return true;
         }
+        if refused.is_empty() && matches!(self.event, Event::Node { after: Some(_), .. }) {
+            // There was no node at all: now there is one to say what it lacks.
+            return true;
+        }
         let looks_around = refused.each().any(|plugin| plugin.may_help(pod, self.event));
         let here = || match self.event.freed() {
-            Some(node) if node.present && (plugin::refused_locally(refused) || refused.is_empty()) => {
+            Some(node) if node.present && plugin::refused_locally(refused) => {
                 plugin::fits_locally(profile, pod, node, &node.room) || self.may_evict(profile, pod, node)
             }
             _ => false,

@@ -85,12 +85,20 @@ pub struct HostPort {
 }
 
 impl HostPort {
-    /// Whether both cannot be had.
-    pub fn conflicts(&self, other: &Self) -> bool {
-        let any = |a: &str| a == "0.0.0.0" || a == "::";
-        self.port == other.port
-            && self.protocol == other.protocol
-            && (self.address == other.address || any(&self.address) || any(&other.address))
+    /// Addresses that stand for all.
+    const ANY: [&str; 2] = ["0.0.0.0", "::"];
+
+    /// Whether it cannot be had beside one of these, which are in order. There may be thousands of either: each is looked for.
+    pub fn is_taken(&self, taken: &[Self]) -> bool {
+        let known = |address: &str| {
+            let wanted = (&*self.protocol, self.port, address);
+            taken.binary_search_by(|port| (&*port.protocol, port.port, &*port.address).cmp(&wanted))
+        };
+        if Self::ANY.contains(&&*self.address) {
+            let first = taken.get(known("").unwrap_or_else(|at| at));
+            return first.is_some_and(|port| port.port == self.port && port.protocol == self.protocol);
+        }
+        known(&self.address).is_ok() || Self::ANY.iter().any(|any| known(any).is_ok())
     }
 }
 
@@ -109,7 +117,7 @@ pub struct PodInfo {
     pub requests: Amounts,
     /// CPU and memory for scoring: containers without request count a default.
     pub assumed: (i64, i64),
-    /// Ports of the node it wants.
+    /// Ports of the node it wants, in order.
     pub ports: Vec<HostPort>,
     /// Images of its containers and init containers, with tag.
     pub images: Vec<String>,
@@ -189,13 +197,14 @@ fn host_ports(spec: &PodSpec) -> Vec<HostPort> {
     let wanted = ports.filter(|p| p.host_port.unwrap_or(0) > 0);
     let text =
         |o: &Option<String>, default: &str| o.clone().filter(|t| !t.is_empty()).unwrap_or_else(|| default.into());
+    let wanted = wanted.map(|p| HostPort {
+        protocol: text(&p.protocol, "TCP"),
+        port: p.host_port.unwrap_or(0),
+        address: text(&p.host_ip, "0.0.0.0"),
+    });
+    let mut wanted: Vec<HostPort> = wanted.collect();
+    wanted.sort_unstable();
     wanted
-        .map(|p| HostPort {
-            protocol: text(&p.protocol, "TCP"),
-            port: p.host_port.unwrap_or(0),
-            address: text(&p.host_ip, "0.0.0.0"),
-        })
-        .collect()
 }
 
 impl PodInfo {

@@ -1,8 +1,13 @@
 //! Pods that wait for a cycle: active, backing off, unschedulable, gated. Pure: time is passed in.
 //!
-//! Source: control-plane contract §11. Active pods leave by priority, then by waiting time. A pod that failed backs off for
+//! Source: control-plane contract §11. Active pods leave by priority, then by the time since which they wait: for their first cycle, or since
+//! the last one failed, whatever wakes them when. A pod that failed backs off for
 //! 1 s·2ⁿ (at most 10 s) once something changed for it, and without any change after five minutes; errors in a row are counted apart from
 //! refusals.
+
+mod backoff;
+
+pub use backoff::BackoffTimes;
 
 use super::event::label;
 use super::plugin::priority_sort::{self, ActiveOrder};
@@ -25,24 +30,6 @@ pub enum ScheduleFailure {
     Unschedulable(PluginSet),
     /// Something went wrong: try again.
     Error,
-}
-
-/// How long pods wait after failures.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BackoffTimes {
-    /// After the first; it doubles with each.
-    pub first: Duration,
-    /// At most.
-    pub cap: Duration,
-}
-
-impl Default for BackoffTimes {
-    fn default() -> Self {
-        Self {
-            first: Duration::from_secs(1),
-            cap: Duration::from_secs(10),
-        }
-    }
 }
 
 /// Whose turn it is among those that may be taken early: the window in which the back-off ends, then as among active ones.
@@ -71,6 +58,8 @@ enum Place {
 struct Entry {
     info: Arc<PodInfo>,
     place: Place,
+    /// Since when it waits, among others: given when it came and when a cycle failed.
+    number: u64,
     /// Cycles that did not place it.
     failures: u32,
     /// Those in which nodes were refused, and errors since the last such: the back-off goes by the one or the other.
@@ -118,13 +107,11 @@ pub struct PodQueue {
     early: BTreeMap<Turn, String>,
     /// Windows are counted from here.
     began: Option<Instant>,
-    /// By the time they became so.
-    unschedulable: BTreeSet<(Instant, String)>,
+    /// By who refused them, then by the time they became so: an event concerns some of those only.
+    unschedulable: BTreeMap<PluginSet, BTreeSet<(Instant, String)>>,
     in_flight: BTreeSet<String>,
     /// Those of them for which others are being evicted.
     held: BTreeSet<String>,
-    /// How many of the unschedulable were refused by whom.
-    refusals: BTreeMap<PluginSet, usize>,
     sequence: u64,
     times: BackoffTimes,
     /// Pods that came into a queue since somebody asked, by its name and the event's.
@@ -144,11 +131,12 @@ impl PodQueue {
 
     /// Pods that wait, by upstream's names of the places they wait in.
     pub fn waiting(&self) -> [(&'static str, usize); 4] {
-        let placed = self.active.len() + self.backoff.len() + self.unschedulable.len() + self.in_flight.len();
+        let unschedulable = self.unschedulable.values().map(BTreeSet::len).sum::<usize>();
+        let placed = self.active.len() + self.backoff.len() + unschedulable + self.in_flight.len();
         [
             ("active", self.active.len()),
             ("backoff", self.backoff.len()),
-            ("unschedulable", self.unschedulable.len()),
+            ("unschedulable", unschedulable),
             ("gated", self.entries.len().saturating_sub(placed)),
         ]
     }
@@ -168,14 +156,6 @@ impl PodQueue {
         self.sequence
     }
 
-    fn count_refusal(&mut self, refused: PluginSet, sign: isize) {
-        let count = self.refusals.entry(refused).or_default();
-        *count = count.saturating_add_signed(sign);
-        if *count == 0 {
-            self.refusals.remove(&refused);
-        }
-    }
-
     fn leave(&mut self, uid: &str) {
         let known = self.entries.get(uid);
         let (place, refused) = known.map(|e| (Some(e.place), e.refused)).unwrap_or_default();
@@ -193,8 +173,12 @@ impl PodQueue {
                 }
             }
             Some(Place::Unschedulable { since }) => {
-                self.unschedulable.remove(&(since, uid.to_owned()));
-                self.count_refusal(refused, -1);
+                if let Some(alike) = self.unschedulable.get_mut(&refused) {
+                    alike.remove(&(since, uid.to_owned()));
+                    if alike.is_empty() {
+                        self.unschedulable.remove(&refused);
+                    }
+                }
             }
             Some(Place::InFlight { .. }) => {
                 self.in_flight.remove(uid);
@@ -217,9 +201,9 @@ impl PodQueue {
                 }
             }
             Place::Unschedulable { since } => {
-                self.unschedulable.insert((since, uid.to_owned()));
                 let refused = self.entries.get(uid).map(|e| e.refused).unwrap_or_default();
-                self.count_refusal(refused, 1);
+                let alike = self.unschedulable.entry(refused).or_default();
+                alike.insert((since, uid.to_owned()));
             }
             Place::InFlight { .. } => {
                 self.in_flight.insert(uid.to_owned());
@@ -234,9 +218,8 @@ impl PodQueue {
     }
 
     fn activate(&mut self, uid: &str, event: &'static str) {
-        let number = self.next_number();
         if let Some(entry) = self.entries.get(uid) {
-            let order = priority_sort::order(&entry.info, number);
+            let order = priority_sort::order(&entry.info, entry.number);
             self.enter(uid, Place::Active(order));
             self.count("active", event);
         }
@@ -244,15 +227,14 @@ impl PodQueue {
 
     /// Active, or backing off if the last failure is too recent.
     fn ready(&mut self, uid: &str, now: Instant, early: bool, event: &'static str) {
-        let until = self.entries.get(uid).and_then(|e| e.until).filter(|until| *until > now);
-        match until {
+        let Some(entry) = self.entries.get(uid) else { return };
+        match entry.until.filter(|until| *until > now) {
             None => self.activate(uid, event),
             Some(until) => {
-                let order = self.next_number();
+                let order = entry.number;
                 let began = *self.began.get_or_insert(now);
                 let window = until.saturating_duration_since(began).as_secs() / WINDOW.as_secs();
-                let turn = |entry: &Entry| (window, priority_sort::order(&entry.info, order));
-                let early = self.entries.get(uid).filter(|_| early).map(turn);
+                let early = early.then(|| (window, priority_sort::order(&entry.info, order)));
                 self.enter(uid, Place::Backoff { until, order, early });
                 self.count("backoff", event);
             }
@@ -262,7 +244,7 @@ impl PodQueue {
     /// Takes in a pod without a node, or what it has become; what PreEnqueue said (upstream's name of it), where it had to be asked: of a
     /// pod that is new, or was held back.
     pub fn put(&mut self, info: Arc<PodInfo>, now: Instant) -> Option<&'static str> {
-        let uid = info.uid.clone();
+        let (uid, number) = (info.uid.clone(), self.next_number());
         let gated = scheduling_gates::holds_back(&info);
         let said = if gated {
             "UnschedulableAndUnresolvable"
@@ -274,6 +256,7 @@ impl PodQueue {
                 let entry = Entry {
                     info,
                     place: Place::Gated,
+                    number,
                     failures: 0,
                     refusals: 0,
                     errors: 0,
@@ -394,9 +377,19 @@ impl PodQueue {
         }
     }
 
+    /// The pod lost what it waited for: it gets another cycle.
+    pub fn retry(&mut self, uid: &str, now: Instant, event: &'static str) {
+        let Some(entry) = self.entries.get_mut(uid) else { return };
+        match &mut entry.place {
+            Place::Unschedulable { .. } => self.ready(uid, now, true, event),
+            Place::InFlight { moved } => *moved = true,
+            Place::Active(_) | Place::Backoff { .. } | Place::Gated => {}
+        }
+    }
+
     /// Takes back a pod that a cycle or its binding did not place.
     pub fn fail(&mut self, uid: &str, setback: ScheduleFailure, now: Instant) {
-        let times = self.times;
+        let (times, number) = (self.times, self.next_number());
         let Some(place) = self.entries.get(uid).map(|e| e.place) else {
             return;
         };
@@ -405,6 +398,7 @@ impl PodQueue {
         self.leave(uid);
         let Some(entry) = self.entries.get_mut(uid) else { return };
         entry.place = Place::InFlight { moved };
+        entry.number = number;
         entry.failures = entry.failures.saturating_add(1);
         let before = match setback {
             ScheduleFailure::Unschedulable(_) => {
@@ -413,7 +407,7 @@ impl PodQueue {
             }
             ScheduleFailure::Error => &mut entry.errors,
         };
-        let delay = times.first.saturating_mul(1 << (*before).min(20)).min(times.cap);
+        let delay = times.after(*before);
         *before = before.saturating_add(1);
         entry.until = Some(now + delay);
         entry.waited_long = false;
@@ -443,11 +437,9 @@ impl PodQueue {
             let entry = self.entries.get(uid);
             entry.is_some_and(|e| is_concerned(e.refused) && helps(&e.info, e.refused))
         };
-        let mut woken: Vec<String> = Vec::new();
-        if self.refusals.keys().any(|refused| is_concerned(*refused)) {
-            let waiting = self.unschedulable.iter().map(|(_, uid)| uid);
-            woken = waiting.filter(|uid| helped(uid)).cloned().collect();
-        }
+        let concerned = self.unschedulable.iter().filter(|(refused, _)| is_concerned(**refused));
+        let waiting = concerned.flat_map(|(_, alike)| alike.iter().map(|(_, uid)| uid));
+        let woken: Vec<String> = waiting.filter(|uid| helped(uid)).cloned().collect();
         let moved: Vec<String> = self.held.iter().filter(|uid| helped(uid)).cloned().collect();
         for uid in woken {
             self.ready(&uid, now, true, event);
@@ -468,7 +460,7 @@ impl PodQueue {
             let uid = uid.clone();
             self.activate(&uid, label::BACKOFF_OVER);
         }
-        while let Some((since, uid)) = self.unschedulable.first() {
+        while let Some((since, uid)) = self.longest() {
             if *since + UNSCHEDULABLE_FOR > now {
                 break;
             }
@@ -483,8 +475,13 @@ impl PodQueue {
     /// When [`PodQueue::advance`] has something to do next.
     pub fn next_due(&self) -> Option<Instant> {
         let backoff = self.backoff.keys().next().map(|(until, _)| *until);
-        let stale = self.unschedulable.first().map(|(since, _)| *since + UNSCHEDULABLE_FOR);
+        let stale = self.longest().map(|(since, _)| *since + UNSCHEDULABLE_FOR);
         backoff.into_iter().chain(stale).min()
+    }
+
+    /// The one that is unschedulable for longest.
+    fn longest(&self) -> Option<&(Instant, String)> {
+        self.unschedulable.values().filter_map(BTreeSet::first).min()
     }
 }
 

@@ -70,6 +70,11 @@ impl AffinityTerm {
         self.namespaces.iter().any(|namespace| namespace == name) || self.namespace_selector.matches(labels)
     }
 
+    /// Whether labels of namespaces say which of them are meant.
+    pub fn selects_namespaces(&self) -> bool {
+        self.namespace_selector != Selector::nothing()
+    }
+
     /// Whether pods with these labels are meant, in a namespace that is.
     pub fn is_about_labels(&self, labels: &Labels) -> bool {
         self.selector.matches(labels)

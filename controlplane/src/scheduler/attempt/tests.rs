@@ -14,6 +14,8 @@ use serde_json::json;
 use std::pin::pin;
 use tokio::task::JoinSet;
 
+mod nominated;
+
 /// Of a server that answers nobody.
 fn silent() -> kube::Client {
     let service = tower::service_fn(|_: http::Request<kube::client::Body>| {

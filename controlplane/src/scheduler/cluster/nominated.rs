@@ -5,6 +5,9 @@ use super::topology::Needed;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+/// Who waited, and for which node.
+pub type Waited = (Arc<PodInfo>, String);
+
 /// Who waits for which node.
 #[derive(Debug, Default)]
 pub struct Nominations {
@@ -16,27 +19,26 @@ pub struct Nominations {
 }
 
 impl Nominations {
-    /// The pod waits for that node, and for no other.
-    pub fn set(&mut self, pod: Arc<PodInfo>, node: &str) {
-        self.remove(&pod.uid);
+    /// The pod waits for that node, and for no other; tells for which other it did, and as what.
+    pub fn set(&mut self, pod: Arc<PodInfo>, node: &str) -> Option<Waited> {
+        let before = self.remove(&pod.uid);
         self.nodes.insert(pod.uid.clone(), node.to_owned());
         pod.terms.all().for_each(|term| self.needed.add(&term.topology_key));
         let waiting = self.by_node.entry(node.to_owned()).or_default();
         waiting.insert(pod.uid.clone(), pod);
+        before.filter(|(_, other)| other != node)
     }
 
-    /// The pod waits for no node any more; tells for which it did.
-    pub fn remove(&mut self, uid: &str) -> Option<String> {
+    /// The pod waits for no node any more; tells for which it did, and as what.
+    pub fn remove(&mut self, uid: &str) -> Option<Waited> {
         let node = self.nodes.remove(uid)?;
-        if let Some(waiting) = self.by_node.get_mut(&node) {
-            if let Some(pod) = waiting.remove(uid) {
-                pod.terms.all().for_each(|term| self.needed.remove(&term.topology_key));
-            }
-            if waiting.is_empty() {
-                self.by_node.remove(&node);
-            }
+        let waiting = self.by_node.get_mut(&node)?;
+        let pod = waiting.remove(uid)?;
+        if waiting.is_empty() {
+            self.by_node.remove(&node);
         }
-        Some(node)
+        pod.terms.all().for_each(|term| self.needed.remove(&term.topology_key));
+        Some((pod, node))
     }
 
     /// Labels of nodes that rules of nominated pods name.

@@ -9,7 +9,7 @@ pub struct Room {
     pub requested: Amounts<i128>,
     /// CPU (thousandths) and memory (bytes) its pods count for in scoring.
     pub assumed: (i128, i128),
-    /// Ports in use.
+    /// Ports in use, in order.
     pub ports: Vec<HostPort>,
     /// How many pods there are.
     pub pods: i64,
@@ -24,16 +24,22 @@ impl Room {
     /// Counts a pod.
     pub fn add(&mut self, pod: &PodInfo) {
         self.count(pod, 1);
-        self.ports.extend(pod.ports.iter().cloned());
+        if !pod.ports.is_empty() {
+            self.ports.extend(pod.ports.iter().cloned());
+            // Two runs in order: they are merged.
+            self.ports.sort();
+        }
     }
 
     /// Counts a pod no longer that was counted.
     pub fn remove(&mut self, pod: &PodInfo) {
         self.count(pod, -1);
-        for port in &pod.ports {
-            if let Some(at) = self.ports.iter().position(|p| p == port) {
-                self.ports.swap_remove(at);
-            }
+        if !pod.ports.is_empty() {
+            let mut gone = pod.ports.iter().peekable();
+            self.ports.retain(|port| {
+                while gone.next_if(|gone| *gone < port).is_some() {}
+                gone.next_if(|gone| *gone == port).is_none()
+            });
         }
     }
 

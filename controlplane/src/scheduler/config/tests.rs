@@ -169,6 +169,14 @@ fn what_is_not_understood_is_refused_by_name() {
         ("percentageOfNodesToScore: 101\n".to_owned(), "percentageOfNodesToScore"),
         ("podInitialBackoffSeconds: 0\n".to_owned(), "podInitialBackoffSeconds"),
         (
+            "podInitialBackoffSeconds: 4294967296\n".to_owned(),
+            "podInitialBackoffSeconds: must be at most 4294967295",
+        ),
+        (
+            "podMaxBackoffSeconds: 9223372036854775807\n".to_owned(),
+            "podMaxBackoffSeconds: must be at most 4294967295",
+        ),
+        (
             "podInitialBackoffSeconds: 5\npodMaxBackoffSeconds: 4\n".to_owned(),
             "podMaxBackoffSeconds",
         ),

@@ -13,6 +13,8 @@ pub const BACKOFF_OVER: &str = "BackoffComplete";
 pub const TAKEN_EARLY: &str = "PopFromBackoffQ";
 /// Nothing happened for the pod for long.
 pub const WAITED_LONG: &str = "UnschedulableTimeout";
+/// A pod left its node, or waits for room there no longer.
+pub const LEFT: &str = "AssignedPodDelete";
 /// The pod is new.
 pub const ADDED: &str = "UnschedulablePodAdd";
 
@@ -101,7 +103,7 @@ pub fn pod(old: Option<&Pod>, new: Option<&Pod>) -> &'static str {
         (Some(true), Some(true)) => "AssignedPodUpdate",
         (_, Some(true)) => "AssignedPodAdd",
         (None, _) => ADDED,
-        (Some(true), _) => "AssignedPodDelete",
+        (Some(true), _) => LEFT,
         (Some(false), Some(false)) => "UnschedulablePodUpdate",
         (Some(false), None) => "UnschedulablePodDelete",
     }
@@ -122,8 +124,8 @@ pub fn of(event: &Event<'_>) -> &'static str {
             Part::Gates | Part::Other => "AssignedPodUpdate",
         },
         Event::Pod { before: None, .. } => "AssignedPodAdd",
-        Event::Pod { .. } | Event::Renounced(_) => "AssignedPodDelete",
-        Event::Namespace => "NamespaceUpdate",
+        Event::Pod { .. } => LEFT,
+        Event::Namespace(_) => "NamespaceUpdate",
         Event::Node { before: None, .. } => "NodeAdd",
         Event::Node { after: None, .. } => "NodeDelete",
         Event::Node { .. } => "NodeUpdate",

@@ -1,7 +1,7 @@
 use super::*;
 use crate::scheduler::cluster::Cluster;
 use crate::scheduler::testing::{cluster, important, node, pod};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::sync::Arc;
 
 fn helps_in(cluster: &Cluster, pod: &PodInfo, refused: Plugin, event: &Event<'_>) -> bool {
@@ -42,12 +42,7 @@ fn what_frees_a_node_helps_only_pods_that_fit_there_now() {
         after: cluster.node("a"),
     };
     assert!(helps(&fits, Plugin::TaintToleration, &node_event));
-    assert!(helps(
-        &fits,
-        Plugin::NodeResourcesFit,
-        &Event::Renounced(cluster.node("a").unwrap())
-    ));
-    assert!(!helps(&fits, Plugin::NodeResourcesFit, &Event::Namespace));
+    assert!(!helps(&fits, Plugin::NodeResourcesFit, &Event::Namespace("default")));
     let claims = json!({"spec": {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}});
     assert!(
         !helps(&pod("p", claims), Plugin::NodeResourcesFit, &node_event),
@@ -88,7 +83,11 @@ fn room_that_can_be_made_helps_as_well() {
         preempts: false,
         ..Profile::default()
     };
-    let event = Event::Renounced(cluster.node("a").unwrap());
+    let event = Event::Pod {
+        before: Some(&left),
+        after: None,
+        node: cluster.node("a"),
+    };
     let refused = PluginSet::NONE.with(Plugin::NodeResourcesFit);
     let pod = important("p", 9, "3", json!({}));
     let hints = Hints::new(&cluster, &event);
@@ -133,4 +132,52 @@ fn who_waits_for_room_is_helped_when_it_is_there_or_never_will_be() {
     assert!(helps_in(&cluster, &pod, Plugin::NodeResourcesFit, &gone));
     let other = important("q", 9, "4", json!({}));
     assert!(!helps_in(&cluster, &other, Plugin::NodeResourcesFit, &gone));
+}
+
+/// Of a cluster without nodes nobody has said what the pod lacks: the first one is to say it, though it will not take the pod.
+#[test]
+fn who_found_no_node_at_all_is_told_of_the_first_one() {
+    let cluster = cluster(&[node("small", json!({"status": {"allocatable": {"cpu": "1"}}}))]);
+    let pod = important("p", 0, "2", json!({}));
+    let helps = |event: Event<'_>, refused| Hints::new(&cluster, &event).may_help(&Profile::default(), &pod, refused);
+    let added = Event::Node {
+        before: None,
+        after: cluster.node("small"),
+    };
+    let gone = Event::Node {
+        before: Some(&BTreeMap::new()),
+        after: None,
+    };
+    assert!(helps(added, PluginSet::NONE));
+    assert!(!helps(gone, PluginSet::NONE));
+    assert!(!helps(added, PluginSet::NONE.with(Plugin::NodeResourcesFit)));
+}
+
+/// A namespace's labels are asked for where terms are about pods by them: the pod's own, or others' that may be about its namespace.
+#[test]
+fn labels_of_a_namespace_help_whom_terms_about_them_concern() {
+    let cluster = cluster(&[node("a", json!({}))]);
+    let apart = |more: Value| {
+        let mut term = json!({"topologyKey": "kubernetes.io/hostname", "labelSelector": {}});
+        json_patch::merge(&mut term, &more);
+        pod(
+            "p",
+            json!({"spec": {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}}),
+        )
+    };
+    for (pod, namespace, helped) in [
+        (apart(json!({})), "default", true),
+        (apart(json!({})), "other", false),
+        (apart(json!({"namespaces": ["other"]})), "other", false),
+        (apart(json!({"namespaceSelector": {}})), "other", true),
+        (
+            apart(json!({"namespaceSelector": {"matchLabels": {"team": "a"}}})),
+            "other",
+            true,
+        ),
+    ] {
+        let event = Event::Namespace(namespace);
+        let found = helps_in(&cluster, &pod, Plugin::InterPodAffinity, &event);
+        assert_eq!(found, helped, "{namespace} {:?}", pod.terms);
+    }
 }

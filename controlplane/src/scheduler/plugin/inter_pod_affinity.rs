@@ -238,8 +238,12 @@ pub fn hint(pod: &PodInfo, event: &Event<'_>) -> bool {
             before: Some(before),
             after: Some(after),
         } => **before != after.labels,
-        Event::Node { .. } | Event::Namespace => true,
-        Event::Renounced(_) => false,
+        Event::Node { .. } => true,
+        // Placed pods' terms may be about the pod's namespace, its own about others by their labels.
+        Event::Namespace(name) => {
+            let mut own = pod.terms.attract.iter().chain(&pod.terms.repel);
+            *name == pod.key.namespace || own.any(|term| term.selects_namespaces())
+        }
         Event::Pod { before, after, .. } => {
             let moved = match (before, after) {
                 (Some(before), Some(after)) => before.kin != after.kin,

@@ -6,11 +6,7 @@ use crate::scheduler::pod::PodInfo;
 
 /// Refuses nodes where a wanted port is taken.
 pub fn filter(pod: &PodInfo, room: &Room) -> Result<(), Rejection> {
-    let taken = pod
-        .ports
-        .iter()
-        .any(|want| room.ports.iter().any(|have| have.conflicts(want)));
-    if !taken {
+    if !pod.ports.iter().any(|want| want.is_taken(&room.ports)) {
         return Ok(());
     }
     Err(Rejection::resolvable(

@@ -336,7 +336,7 @@ pub fn hint(pod: &PodInfo, event: &Event<'_>) -> bool {
             after: Some(after),
         } => **before != after.labels || pod.spread.iter().any(|constraint| constraint.honors_taints),
         Event::Node { .. } => true,
-        Event::Renounced(_) | Event::Namespace => false,
+        Event::Namespace(_) => false,
         Event::Pod { before, after, .. } => {
             let moved = match (before, after) {
                 (Some(before), Some(after)) => before.kin != after.kin,

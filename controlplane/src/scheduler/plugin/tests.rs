@@ -1,7 +1,9 @@
 use super::*;
 use crate::held::Pod;
 use crate::scheduler::cluster::Cluster;
+use crate::scheduler::pod::HostPort;
 use crate::scheduler::profile::{Args, FitArgs, Resource, Strategy};
+use proptest::prelude::{Strategy as _, any, prop, prop_assert_eq, proptest};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -105,6 +107,65 @@ fn host_ports_conflict_per_address_and_protocol() {
     }
     cluster.remove_pod("holder");
     assert!(filter(&info(port(80, "TCP", "")), cluster.node("n").unwrap()).is_ok());
+}
+
+/// A host port: number, protocol and address of a few.
+fn host_port() -> impl proptest::strategy::Strategy<Value = HostPort> {
+    let protocols = prop::sample::select(vec!["TCP", "UDP"]);
+    let addresses = prop::sample::select(vec!["0.0.0.0", "10.0.0.1", "10.0.0.2", "::", "::1"]);
+    (79..82i32, protocols, addresses).prop_map(|(port, protocol, address)| HostPort {
+        protocol: protocol.to_owned(),
+        port,
+        address: address.to_owned(),
+    })
+}
+
+proptest! {
+    /// What is looked for in order is what every pair would say, whoever came and went.
+    #[test]
+    fn a_host_port_is_taken_where_one_of_the_others_conflicts(
+        pods in prop::collection::vec((prop::collection::vec(host_port(), 0..4), any::<bool>()), 0..6),
+        wanted in host_port(),
+    ) {
+        let pods = pods.into_iter().map(|(mut ports, stays)| {
+            ports.sort();
+            (PodInfo { ports, ..PodInfo::clone(&info(json!({}))) }, stays)
+        });
+        let pods: Vec<(PodInfo, bool)> = pods.collect();
+        let mut room = Room::default();
+        pods.iter().for_each(|(pod, _)| room.add(pod));
+        pods.iter().filter(|(_, stays)| !stays).for_each(|(pod, _)| room.remove(pod));
+        let mut left: Vec<HostPort> = Vec::new();
+        pods.iter().filter(|(_, stays)| *stays).for_each(|(pod, _)| left.extend(pod.ports.clone()));
+        left.sort();
+        prop_assert_eq!(&room.ports, &left);
+        let is_any = |port: &HostPort| ["0.0.0.0", "::"].contains(&&*port.address);
+        let conflicts = |port: &HostPort| {
+            (port.port, &port.protocol) == (wanted.port, &wanted.protocol)
+                && (port.address == wanted.address || is_any(port) || is_any(&wanted))
+        };
+        prop_assert_eq!(wanted.is_taken(&room.ports), left.iter().any(conflicts));
+    }
+}
+
+#[test]
+fn host_ports_of_a_pod_are_in_order() {
+    let ports = json!([{"hostPort": 90}, {"hostPort": 80, "protocol": "UDP"}, {"hostPort": 80, "hostIP": "10.0.0.1"}, {"hostPort": 80}]);
+    let ports = json!(
+        ports
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|port| {
+                let mut port = port.clone();
+                port["containerPort"] = json!(80);
+                port
+            })
+            .collect::<Vec<_>>()
+    );
+    let pod = info(json!({"spec": {"containers": [{"name": "c", "ports": ports}]}}));
+    assert_eq!(pod.ports.len(), 4);
+    assert!(pod.ports.is_sorted(), "{:?}", pod.ports);
 }
 
 #[test]

@@ -242,6 +242,72 @@ async fn a_pod_for_which_others_are_evicted_waits_for_that() {
     );
 }
 
+/// As upstream's queue: what wakes a pod makes it no younger, so that a stream of new pods does not keep it waiting.
+#[tokio::test(start_paused = true)]
+async fn who_waits_longest_is_next_whatever_woke_it_when() {
+    let now = Instant::now();
+    let mut queue = PodQueue::default();
+    queue.put(info("first", 0, json!({})), now);
+    assert!(pop(&mut queue, now).is_some());
+    queue.fail("first", REFUSED, now);
+    let later = now + seconds(50);
+    queue.put(
+        info("gated", 0, json!({"spec": {"schedulingGates": [{"name": "x"}]}})),
+        later,
+    );
+    for name in ["second", "third"] {
+        queue.put(info(name, 0, json!({})), later);
+    }
+    queue.put(info("gated", 0, json!({})), later);
+    queue.wake(later, ("NodeAdd", any_plugin()), |_, _| true);
+    assert_eq!(pop(&mut queue, later).as_deref(), Some("first"));
+    queue.fail("first", ScheduleFailure::Error, later);
+    let order: Vec<_> = std::iter::from_fn(|| pop(&mut queue, later + seconds(9))).collect();
+    assert_eq!(order, ["gated", "second", "third", "first"], "its turn is over");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_lost_what_it_waited_for_has_another_cycle() {
+    let now = Instant::now();
+    let mut queue = PodQueue::default();
+    queue.retry("nobody", now, "AssignedPodDelete");
+    queue.put(info("a", 0, json!({})), now);
+    assert!(pop(&mut queue, now).is_some());
+    queue.fail("a", REFUSED, now);
+    queue.retry("a", now, "AssignedPodDelete");
+    assert_eq!(queue.next_due(), Some(now + seconds(1)));
+    queue.retry("a", now, "AssignedPodDelete");
+    assert_eq!(pop(&mut queue, now).as_deref(), Some("a"));
+    // Also if it lost that while others were being evicted for it.
+    queue.hold("a", PluginSet::NONE);
+    queue.retry("a", now, "AssignedPodDelete");
+    queue.release("a", now);
+    assert_eq!(queue.next_due(), Some(now + seconds(2)));
+}
+
+/// Whoever refused them.
+#[tokio::test(start_paused = true)]
+async fn who_is_unschedulable_for_longest_is_due_first() {
+    let now = Instant::now();
+    let mut queue = PodQueue::default();
+    for (name, plugin, since) in [
+        ("early", Plugin::InterPodAffinity, 0),
+        ("late", Plugin::NodeUnschedulable, 10),
+        ("later", Plugin::NodeDeclaredFeatures, 20),
+    ] {
+        queue.put(info(name, 0, json!({})), now);
+        assert!(pop(&mut queue, now).is_some());
+        let refused = ScheduleFailure::Unschedulable(PluginSet::NONE.with(plugin));
+        queue.fail(name, refused, now + seconds(since));
+    }
+    assert_eq!(queue.waiting()[2], ("unschedulable", 3));
+    assert_eq!(queue.next_due(), Some(now + seconds(300)));
+    assert_eq!(pop(&mut queue, now + seconds(300)).as_deref(), Some("early"));
+    assert_eq!(queue.next_due(), Some(now + seconds(310)));
+    queue.remove("late");
+    assert_eq!(queue.next_due(), Some(now + seconds(320)));
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Put { pod: usize, gated: bool },

@@ -121,8 +121,8 @@ fn the_node_is_chosen_in_upstreams_order() {
     let of = |name: &str, priority, cpu: &str, extra: Value| important(name, priority, cpu, extra);
     let choose = |left: Vec<std::sync::Arc<PodInfo>>, right: Vec<std::sync::Arc<PodInfo>>, budgets: &[Budget]| {
         let mut cluster = nodes(&["left", "right"]);
-        left.into_iter().for_each(|pod| cluster.place(pod, "left"));
-        right.into_iter().for_each(|pod| cluster.place(pod, "right"));
+        left.into_iter().for_each(|pod| drop(cluster.place(pod, "left")));
+        right.into_iter().for_each(|pod| drop(cluster.place(pod, "right")));
         evicted(&mut cluster, &of("p", 100, "4", json!({})), budgets).unwrap().0
     };
     let budgets = [budget("kept", 0)];

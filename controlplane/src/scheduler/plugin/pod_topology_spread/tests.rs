@@ -209,5 +209,5 @@ fn only_events_about_its_own_kind_may_help() {
     assert!(!hint(&waits, &gone(&db)));
     let foreign = pod("f", json!({"metadata": {"namespace": "x", "labels": {"app": "web"}}}));
     assert!(!hint(&waits, &gone(&foreign)));
-    assert!(!hint(&waits, &Event::Namespace));
+    assert!(!hint(&waits, &Event::Namespace("default")));
 }
