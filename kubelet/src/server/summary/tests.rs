@@ -8,7 +8,7 @@ use crate::runtime::observed::{ContainerState, ObservedPod};
 use crate::stats::files::VolumeUse;
 use crate::stats::node::Node;
 use crate::stats::numbers::{MemoryParts, Stall, Stalls};
-use crate::stats::sampler::Group;
+use crate::stats::sampler::{Group, RuntimeDisk};
 use serde_json::{Value, json};
 use std::path::Path;
 
