@@ -84,12 +84,16 @@ fn what_is_made_in_a_project_is_counted_until_it_is_gone() {
         "{:?}",
         used()
     );
+    let (stranger, elsewhere) = (disk.at().join("stranger"), disk.at().join("file"));
+    File::create(&stranger).expect("made");
     assert!(
-        fs::rename(&path, disk.at().join("file")).is_err(),
-        "nothing is moved out of it"
+        fs::rename(&stranger, volume.join("stranger")).is_err(),
+        "nothing is moved into it uncounted"
     );
+    fs::rename(&path, &elsewhere).expect("moved");
+    assert!(used().bytes >= MIB, "what is moved out of it is still its own");
 
-    fs::remove_file(&path).expect("removed");
+    fs::remove_file(&elsewhere).expect("removed");
     assert!(used().bytes >= MIB, "what is removed and open is there");
     drop(file);
     assert!(used().bytes < MIB, "{:?}", used());
