@@ -82,11 +82,9 @@ impl Missing {
     /// Since when the node is missing, which it is now. `used` names the nodes that pods are on: others are forgotten now and then, so
     /// that no more names are kept than there are pods.
     fn since(&mut self, node: &str, now: Timestamp, used: impl FnOnce() -> BTreeSet<String>) -> Timestamp {
-        if !self.since.contains_key(node) {
-            if self.swept.is_none_or(|last| age(last, now) >= COUNT_EVERY) {
-                self.keep(&used());
-                self.swept = Some(now);
-            }
+        if !self.since.contains_key(node) && self.swept.is_none_or(|last| age(last, now) >= COUNT_EVERY) {
+            self.keep(&used());
+            self.swept = Some(now);
         }
         let new = Absence { since: now, told: None };
         self.since.entry(node.to_owned()).or_insert(new).since

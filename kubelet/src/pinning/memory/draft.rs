@@ -27,6 +27,9 @@ pub enum Refusal {
     Grouped,
 }
 
+/// What is asked for, how many bytes of it, and of each set of nodes what it could give, and has left.
+type Asked<'a> = (&'a String, u64, Vec<(u64, u64)>);
+
 /// What one pod is to have.
 #[derive(Clone, Debug)]
 pub struct Draft {
@@ -126,7 +129,7 @@ impl Draft {
         }
         let nodes = &self.tables.0;
         // What each set of nodes could give of each, and has left of it.
-        let amounts: Vec<(&String, u64, Vec<(u64, u64)>)> = wanted
+        let amounts: Vec<Asked<'_>> = wanted
             .iter()
             .map(|(name, bytes)| {
                 let of = |node: &Node| node.memory.get(name).map(|table| (table.allocatable, table.free));
@@ -158,9 +161,7 @@ impl Draft {
                 continue;
             }
             fewest = fewest.min(numas.len());
-            let has = |(name, bytes, sums): &(&String, u64, Vec<(u64, u64)>)| {
-                sums[at].1.saturating_add(self.reusable(numas, name)) >= *bytes
-            };
+            let has = |(name, bytes, sums): &Asked<'_>| sums[at].1.saturating_add(self.reusable(numas, name)) >= *bytes;
             if serves(numas) && amounts.iter().all(has) {
                 possible.push(numas);
             }
