@@ -27,7 +27,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Seeds that once failed, each with what it found; they run first, for ever.
-const REGRESSIONS: [(u64, &str); 6] = [
+const REGRESSIONS: [(u64, &str); 7] = [
     (
         0,
         "a refused deletion was taken for done: a deployment scaled to one kept three pods",
@@ -51,6 +51,10 @@ const REGRESSIONS: [(u64, &str); 6] = [
     (
         120,
         "the answer to the creation of a replica set got lost, and its own name was taken for another's: a second one came beside it",
+    ),
+    (
+        177,
+        "the judge of rollouts did not know that a deployment counts replica sets that a stranger took from it a moment ago",
     ),
 ];
 

@@ -25,6 +25,9 @@ pub struct Rollouts {
     fences: BTreeMap<String, Vec<Fences>>,
     /// By UID of the replica set: its available pods, with the revision since when.
     available: BTreeMap<String, VecDeque<(Revision, i64)>>,
+    /// By UID of the replica set: whose it was last, and since when it is nobody's. A stranger may have taken it away.
+    owners: BTreeMap<String, (String, Option<Revision>)>,
+    newest: Revision,
     /// By UID of the deployment: when its controller last showed that it knew all of these counts.
     caught_up: BTreeMap<String, Revision>,
 }
@@ -45,8 +48,9 @@ impl Rollouts {
         known.push(fences);
     }
 
-    /// Notes how many pods of a replica set are available.
+    /// Notes how many pods of a replica set are available, and whose it is.
     pub fn on_revision(&mut self, revision: Revision, objects: &BTreeMap<String, Value>, key: &str) {
+        self.newest = revision;
         let Some(set) = objects.get(key).filter(|_| key.starts_with("/registry/replicasets/")) else {
             return;
         };
@@ -55,6 +59,20 @@ impl Rollouts {
             noted.pop_front();
         }
         noted.push_back((revision, set["status"]["availableReplicas"].as_i64().unwrap_or(0)));
+        let uid = super::uid(set);
+        match (owner_of(set), self.owners.get_mut(uid)) {
+            ("", Some((_, lost))) => drop(lost.get_or_insert(revision)),
+            ("", None) => {}
+            (owner, _) => drop(self.owners.insert(uid.to_owned(), (owner.to_owned(), None))),
+        }
+    }
+
+    /// Whether that replica set is the deployment's, or its controller may believe so.
+    fn counts_for(&self, set: &Value, deployment: &str) -> bool {
+        let lately = |(owner, lost): &(String, Option<Revision>)| {
+            owner == deployment && lost.is_none_or(|lost| lost + LAG_REVISIONS >= self.newest)
+        };
+        owner_of(set) == deployment || self.owners.get(super::uid(set)).is_some_and(lately)
     }
 
     /// The most pods of that replica set that its controller may believe to be available.
@@ -68,10 +86,7 @@ impl Rollouts {
         let Some(noted) = self.available.get(super::uid(set)) else {
             return 0;
         };
-        let owner = set["metadata"]["ownerReferences"][0]["uid"]
-            .as_str()
-            .unwrap_or_default();
-        let since = self.caught_up.get(owner).copied().unwrap_or(0);
+        let since = self.caught_up.get(owner_of(set)).copied().unwrap_or(0);
         let first = noted.iter().rposition(|(revision, _)| *revision <= since).unwrap_or(0);
         noted.range(first..).map(|(_, count)| *count).min().unwrap_or(0)
     }
@@ -100,13 +115,22 @@ fn size(set: &Value) -> i64 {
     set["spec"]["replicas"].as_i64().unwrap_or(0)
 }
 
+/// The UID of a replica set's deployment.
+fn owner_of(set: &Value) -> &str {
+    set["metadata"]["ownerReferences"][0]["uid"]
+        .as_str()
+        .unwrap_or_default()
+}
+
+fn all_sets(objects: &BTreeMap<String, Value>) -> impl Iterator<Item = &Value> {
+    let all = objects.range("/registry/replicasets/".to_owned()..);
+    all.take_while(|(key, _)| key.starts_with("/registry/replicasets/"))
+        .map(|(_, set)| set)
+}
+
 /// The replica sets of a deployment.
 fn sets_of<'a>(objects: &'a BTreeMap<String, Value>, deployment: &str) -> Vec<&'a Value> {
-    let all = objects.range("/registry/replicasets/".to_owned()..);
-    let all = all.take_while(|(key, _)| key.starts_with("/registry/replicasets/"));
-    all.map(|(_, set)| set)
-        .filter(|set| set["metadata"]["ownerReferences"][0]["uid"] == deployment)
-        .collect()
+    all_sets(objects).filter(|set| owner_of(set) == deployment).collect()
 }
 
 /// Judges a replica set that has just been made larger or smaller.
@@ -118,11 +142,11 @@ pub fn judge_scaling(
 ) -> Vec<String> {
     let Some(set) = after else { return Vec::new() };
     let was = before.map_or(0, size);
-    let owner = &set["metadata"]["ownerReferences"][0]["uid"];
-    let Some(known) = owner.as_str().and_then(|uid| rollouts.fences.get(uid)) else {
+    let owner = owner_of(set);
+    let Some(known) = rollouts.fences.get(owner) else {
         return Vec::new();
     };
-    let siblings = sets_of(objects, owner.as_str().unwrap_or_default());
+    let siblings = sets_of(objects, owner);
     let name = &set["metadata"]["name"];
     if size(set) > was {
         let total: i64 = siblings.iter().map(|sibling| size(sibling)).sum();
@@ -143,8 +167,8 @@ pub fn judge_scaling(
     if more > 0 && !is_its_part && size(set) < rollouts.available_at_least(set) {
         let uid = super::uid(set);
         let left = |of: &dyn Fn(&Value) -> i64| -> i64 {
-            siblings
-                .iter()
+            all_sets(objects)
+                .filter(|sibling| rollouts.counts_for(sibling, owner))
                 .map(|sibling| of(sibling).min(rollouts.available(sibling)))
                 .sum()
         };

@@ -208,6 +208,19 @@ fn a_rollout_keeps_within_surge_and_unavailability() {
         unavailable.contains("fewer are available than must be, 2 of 3"),
         "{unavailable}"
     );
+    // What a stranger took away a moment ago is its controller's still, as far as that may know.
+    let mut taken = set("new", 3, 3);
+    taken["metadata"]["ownerReferences"] = json!([]);
+    let believed = [
+        ("new", set("new", 3, 3)),
+        ("old", set("old", 1, 4)),
+        ("new", taken.clone()),
+        ("old", set("old", 0, 1)),
+    ];
+    assert_eq!(rollout(&believed), "");
+    let another = [("old", set("old", 1, 4)), ("new", taken), ("old", set("old", 0, 1))];
+    let unavailable = rollout(&another);
+    assert!(unavailable.contains("scaled from 1 to 0: fewer"), "{unavailable}");
 }
 
 #[test]
