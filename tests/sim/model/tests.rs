@@ -209,18 +209,16 @@ fn a_rollout_keeps_within_surge_and_unavailability() {
         "{unavailable}"
     );
     // What a stranger took away a moment ago is its controller's still, as far as that may know.
-    let mut taken = set("new", 3, 3);
+    let mut taken = set("new", 2, 2);
     taken["metadata"]["ownerReferences"] = json!([]);
-    let believed = [
-        ("new", set("new", 3, 3)),
-        ("old", set("old", 1, 4)),
-        ("new", taken.clone()),
-        ("old", set("old", 0, 1)),
-    ];
-    assert_eq!(rollout(&believed), "");
-    let another = [("old", set("old", 1, 4)), ("new", taken), ("old", set("old", 0, 1))];
-    let unavailable = rollout(&another);
-    assert!(unavailable.contains("scaled from 1 to 0: fewer"), "{unavailable}");
+    let (first, last) = (("old", set("old", 3, 4)), ("old", set("old", 1, 3)));
+    let (begun, up) = (("new", set("new", 1, 0)), ("new", set("new", 2, 2)));
+    assert_eq!(
+        rollout(&[begun, first.clone(), up, ("new", taken.clone()), last.clone()]),
+        ""
+    );
+    let unavailable = rollout(&[("new", taken), first, last]);
+    assert!(unavailable.contains("scaled from 3 to 1: fewer"), "{unavailable}");
 }
 
 #[test]
