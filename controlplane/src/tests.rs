@@ -3,6 +3,7 @@
 //! Objects are drawn from a kind's own schema ([`objects`]); what fails is told by the smallest objects that still fail ([`smallest`]).
 
 pub(crate) mod objects;
+pub(crate) mod room;
 
 mod apply;
 mod contract;

@@ -17,12 +17,14 @@ use tokio::sync::watch;
 
 mod events;
 mod follow;
+mod reflector;
 mod sink;
 mod store;
 mod subscription;
 mod text;
 
 use follow::{Source, follow};
+pub use reflector::{Listed, Listener, Reflector};
 pub use sink::Read;
 use sink::{Plain, Sink, Trees};
 use store::{Store, known};
@@ -190,13 +192,7 @@ impl<K: Object> Informer<K> {
             store,
             progress: watch::Sender::new(Progress::default()),
         });
-        let source = Source {
-            url: api.resource_url().to_owned(),
-            metadata_only: W::metadata_api(),
-            client: api.into_client(),
-            options,
-        };
-        let task = tokio::spawn(follow(source, sink(shared.clone()))).abort_handle();
+        let task = tokio::spawn(follow(source_of(api, options), sink(shared.clone()))).abort_handle();
         Self {
             shared,
             running: Arc::new(Running { task }),
@@ -297,6 +293,16 @@ impl<K: Object> Informer<K> {
     /// A merging stream of changes, which begins with everything there is.
     pub fn subscribe(&self) -> Subscription<K> {
         Subscription::new(self.shared.store.subscribe())
+    }
+}
+
+/// Where the objects of `api` come from.
+fn source_of<W: Resource>(api: Api<W>, options: Options) -> Source {
+    Source {
+        url: api.resource_url().to_owned(),
+        metadata_only: W::metadata_api(),
+        client: api.into_client(),
+        options,
     }
 }
 

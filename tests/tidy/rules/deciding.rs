@@ -1,13 +1,14 @@
 //! Which modules decide. A list; what follows from being on it is the rules'.
 
 /// Modules that decide: pure functions over a snapshot.
-pub(super) const DECIDING: [&str; 107] = [
+pub(super) const DECIDING: [&str; 108] = [
     "controlplane/src/controller/autoscaler/behavior",
     "controlplane/src/controller/autoscaler/calculate",
     "controlplane/src/controller/autoscaler/decide",
     "controlplane/src/controller/autoscaler/elsewhere",
     "controlplane/src/controller/autoscaler/metric",
     "controlplane/src/controller/namespace/condition",
+    "controlplane/src/controller/printed",
     "controlplane/src/controller/selection",
     "controlplane/etcd/src/hashes",
     "controlplane/src/leader/decide",

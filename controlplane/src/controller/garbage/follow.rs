@@ -1,17 +1,17 @@
 //! Which resources there are, and what of them has been read: they come and go with their definitions.
 
-use super::{Collector, lock};
+use super::{Collector, graph, lock};
 use crate::controller::discovery::{self, Discovered, FailedVersion};
-use crate::controller::informers::{AnyInformer, MetadataChange};
+use crate::controller::informers::MetadataChange;
 use crate::controller::write::Resource;
-use client::Informer;
-use client::informer::Options;
-use futures::future::{BoxFuture, Shared};
+use client::Key;
+use client::informer::{Listed, Listener, Options, Reflector};
+use futures::future::BoxFuture;
 use futures::{FutureExt, future};
-use kube::api::{ApiResource, DynamicObject, ObjectMeta, PartialObjectMeta};
+use kube::api::{ApiResource, DynamicObject, PartialObjectMeta};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
@@ -25,42 +25,65 @@ const SYNC_PATIENCE: Duration = Duration::from_secs(10);
 
 type Metadata = PartialObjectMeta<DynamicObject>;
 
-/// A followed resource.
-pub(super) struct Followed {
-    /// Keeps our own informer running; shared ones run anyway.
-    _own: Option<Informer<Metadata>>,
-    feeding: JoinHandle<()>,
+/// A followed resource: by its shared informer, or, where nobody else has a copy of it, without one.
+pub(super) enum Followed {
+    Shared(JoinHandle<()>),
+    Alone(Reflector),
 }
 
 impl Followed {
     /// Ends it: nothing of the resource is taken in afterwards.
-    async fn stop(&mut self) {
-        self.feeding.abort();
-        let _ = (&mut self.feeding).await;
+    async fn stop(self) {
+        match self {
+            Self::Shared(feeding) => {
+                feeding.abort();
+                let _ = feeding.await;
+            }
+            Self::Alone(reflector) => reflector.stop().await,
+        }
     }
 }
 
-impl Drop for Followed {
-    fn drop(&mut self) {
-        self.feeding.abort();
+/// What the collector hears of a resource that it follows alone.
+struct Ear {
+    collector: Weak<Collector>,
+    resource: Resource,
+}
+
+impl Listener<Metadata> for Ear {
+    fn all(&self, objects: Listed<'_, Metadata>) -> Result<(), serde_json::Error> {
+        let Some(collector) = self.collector.upgrade() else {
+            return Ok(());
+        };
+        let mut listed = graph::Listed::default();
+        for object in objects {
+            let object = object?;
+            listed.add(object.metadata.uid.as_deref().unwrap_or_default());
+            collector.observe(&self.resource, &change(object, true));
+        }
+        collector.keep(&self.resource, &listed);
+        collector.listed(&self.resource);
+        Ok(())
+    }
+
+    fn there(&self, object: Metadata) {
+        if let Some(collector) = self.collector.upgrade() {
+            collector.observe(&self.resource, &change(object, true));
+        }
+    }
+
+    fn gone(&self, object: Metadata) {
+        if let Some(collector) = self.collector.upgrade() {
+            collector.observe(&self.resource, &change(object, false));
+        }
     }
 }
 
-/// What the graph and quotas ask of an object: there may be very many of them.
-fn asked(mut object: Metadata) -> Metadata {
-    let all = object.metadata;
-    object.metadata = ObjectMeta {
-        namespace: all.namespace,
-        name: all.name,
-        uid: all.uid,
-        resource_version: all.resource_version,
-        owner_references: all.owner_references,
-        finalizers: all.finalizers,
-        deletion_timestamp: all.deletion_timestamp,
-        ..ObjectMeta::default()
-    };
-    object.types = None;
-    object
+/// An object that is there, or that was.
+fn change(object: Metadata, is_there: bool) -> MetadataChange {
+    let (key, meta) = (Key::of(&object), Some(object.metadata));
+    let (old, new) = if is_there { (None, meta) } else { (meta, None) };
+    MetadataChange { key, old, new }
 }
 
 /// What the graph cannot know of yet.
@@ -147,7 +170,7 @@ impl Collector {
             unlisted.versions = unlisted_versions(&failed, &wanted);
         }
         for gone in present.difference(&wanted) {
-            if let Some(mut followed) = followed.remove(gone) {
+            if let Some(followed) = followed.remove(gone) {
                 followed.stop().await;
             }
             let woken = lock(&self.graph).forget(gone);
@@ -185,33 +208,31 @@ impl Collector {
         }
     }
 
-    fn follow(self: &Arc<Self>, resource: &Resource) -> (Followed, Shared<BoxFuture<'static, ()>>) {
-        let (mut feed, own, synced) = match self.environment.informers.informer_of(resource) {
-            Some(shared) => {
-                let informers = self.environment.informers.clone();
-                let resource = resource.clone();
-                let synced = async move {
-                    if let Some(copy) = informers.informer_of(&resource) {
-                        copy.synced().await;
-                    }
-                };
-                (shared.metadata(), None, synced.boxed())
-            }
-            None => {
-                let own = Informer::spawn_keeping(self.all_of(resource), Options::default(), asked);
-                let copy = own.clone();
-                let synced = async move { Informer::synced(&copy).await };
-                (own.metadata(), Some(own), synced.boxed())
+    fn follow(self: &Arc<Self>, resource: &Resource) -> (Followed, BoxFuture<'static, ()>) {
+        let Some(shared) = self.environment.informers.informer_of(resource) else {
+            let ear = Ear {
+                collector: Arc::downgrade(self),
+                resource: resource.clone(),
+            };
+            let reflector = Reflector::spawn(self.all_of(resource), Options::default(), ear);
+            let synced = reflector.synced().boxed();
+            return (Followed::Alone(reflector), synced);
+        };
+        let mut feed = shared.metadata();
+        let (informers, of) = (self.environment.informers.clone(), resource.clone());
+        let synced = async move {
+            if let Some(copy) = informers.informer_of(&of) {
+                copy.synced().await;
             }
         };
         let (collector, resource) = (Arc::downgrade(self), resource.clone());
-        let synced = synced.shared();
+        let synced = synced.boxed().shared();
         let listed = synced.clone();
         let feeding = tokio::spawn(async move {
             listed.await;
             while let Some(changes) = feed.next().now_or_never() {
                 let Some(collector) = collector.upgrade() else { return };
-                collector.observe(&resource, changes);
+                collector.observe_all(&resource, &changes);
             }
             match collector.upgrade() {
                 Some(collector) => collector.listed(&resource),
@@ -220,10 +241,10 @@ impl Collector {
             loop {
                 let changes = feed.next().await;
                 let Some(collector) = collector.upgrade() else { return };
-                collector.observe(&resource, changes);
+                collector.observe_all(&resource, &changes);
             }
         });
-        (Followed { _own: own, feeding }, synced)
+        (Followed::Shared(feeding), synced.boxed())
     }
 
     fn all_of(&self, resource: &Resource) -> kube::Api<Metadata> {
@@ -241,23 +262,35 @@ impl Collector {
     fn listed(&self, resource: &Resource) {
         let all = {
             let mut unlisted = lock(&self.unlisted);
-            unlisted.resources.remove(resource);
-            unlisted.first().is_none()
+            let is_first = unlisted.resources.remove(resource);
+            is_first && unlisted.first().is_none()
         };
         if all {
             lock(&self.delays).keys().for_each(|uid| self.queue.add(uid.clone()));
         }
     }
 
-    fn observe(&self, resource: &Resource, changes: Vec<MetadataChange>) {
-        for change in changes {
-            if resource.plural == "customresourcedefinitions" {
-                self.definitions.notify_one();
-            }
-            self.environment.informers.freed.tell(resource, &change);
-            let observed = lock(&self.graph).observe(resource, &change);
-            self.take_in(observed);
+    fn observe_all(&self, resource: &Resource, changes: &[MetadataChange]) {
+        changes.iter().for_each(|change| self.observe(resource, change));
+    }
+
+    fn observe(&self, resource: &Resource, change: &MetadataChange) {
+        if resource.plural == "customresourcedefinitions" {
+            self.definitions.notify_one();
         }
+        self.environment.informers.freed.tell(resource, change);
+        let observed = lock(&self.graph).observe(resource, change);
+        self.take_in(observed);
+    }
+
+    /// Of the resource there are these objects alone.
+    fn keep(&self, resource: &Resource, listed: &graph::Listed) {
+        let gone = lock(&self.graph).keep(resource, listed);
+        if !gone.is_empty() {
+            // Where they were, nobody knows any more.
+            self.environment.informers.freed.tell_everywhere(resource);
+        }
+        gone.into_iter().for_each(|observed| self.take_in(observed));
     }
 }
 

@@ -9,8 +9,10 @@ use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
 
 pub mod decide;
+mod plain;
 
 pub use decide::{Action, Owner};
+use plain::{Known, Plains, Uuid, compact};
 
 /// Finalizer of a foreground deletion.
 pub const FOREGROUND: &str = "foregroundDeletion";
@@ -62,6 +64,29 @@ struct Node {
 }
 
 impl Node {
+    fn new(resource: Arc<Resource>, key: &Key, meta: &ObjectMeta) -> Self {
+        let owners = meta.owner_references.clone().unwrap_or_default();
+        let mut by_uid: Vec<usize> = (0..owners.len()).collect();
+        by_uid.sort_by_key(|at| &owners[*at].uid);
+        Self {
+            id: ObjectId {
+                resource,
+                key: key.clone(),
+                uid: meta.uid.clone().unwrap_or_default(),
+            },
+            owners,
+            by_uid,
+            finalizers: meta.finalizers.clone().unwrap_or_default(),
+            deleting: meta.deletion_timestamp.is_some(),
+            revision: meta.resource_version.clone().unwrap_or_default(),
+        }
+    }
+
+    /// Whether nothing is ever to be done about it, as it is.
+    fn is_plain(&self) -> bool {
+        self.owners.is_empty() && self.finalizers.is_empty() && !self.deleting
+    }
+
     fn has(&self, finalizer: &str) -> bool {
         self.deleting && self.finalizers.iter().any(|f| f == finalizer)
     }
@@ -99,6 +124,24 @@ pub struct Observed {
     pub gone: Option<ObjectId>,
 }
 
+/// The UIDs of a list.
+#[derive(Debug, Default)]
+pub struct Listed {
+    uuids: BTreeSet<Uuid>,
+    /// Those that are no UUIDs.
+    named: BTreeSet<String>,
+}
+
+impl Listed {
+    /// One more.
+    pub fn add(&mut self, uid: &str) {
+        match compact(uid) {
+            Some(uid) => self.uuids.insert(uid),
+            None => self.named.insert(uid.to_owned()),
+        };
+    }
+}
+
 /// Owners remembered that let their dependents go.
 const RELEASED: usize = 4096;
 
@@ -128,11 +171,56 @@ impl Released {
 pub struct Graph {
     /// Apart from the map, whose places for more of them would be as large.
     nodes: BTreeMap<String, Box<Node>>,
+    /// Those that nothing is to be done about, as long as their UIDs are UUIDs.
+    plain: Plains,
     /// Those of the nodes.
     resources: BTreeSet<Arc<Resource>>,
     /// Dependents by owner.
     dependents: BTreeMap<String, BTreeSet<String>>,
     released: Released,
+}
+
+/// An object that the graph has.
+#[derive(Clone, Copy)]
+enum Present<'a> {
+    Node(&'a Node),
+    Plain(Known<'a>),
+}
+
+impl Present<'_> {
+    fn can_own(self, object: &ObjectId) -> bool {
+        match self {
+            Self::Node(node) => node.id.can_own(object),
+            Self::Plain(plain) => plain.can_own(&object.key),
+        }
+    }
+
+    fn is_named_by(self, owner: &OwnerReference) -> bool {
+        match self {
+            Self::Node(node) => node.id.is_named_by(owner),
+            Self::Plain(plain) => plain.is_named_by(owner),
+        }
+    }
+
+    fn has(self, finalizer: &str) -> bool {
+        matches!(self, Self::Node(node) if node.has(finalizer))
+    }
+}
+
+/// What was there before of an object that is there now.
+enum Before {
+    Nothing,
+    Plain,
+    Node(Box<Node>),
+}
+
+impl Before {
+    fn owners(&self) -> &[OwnerReference] {
+        match self {
+            Self::Node(node) => &node.owners,
+            _ => &[],
+        }
+    }
 }
 
 impl Graph {
@@ -145,30 +233,28 @@ impl Graph {
         new
     }
 
-    fn insert(&mut self, resource: &Resource, key: &Key, meta: &ObjectMeta) -> String {
-        let uid = meta.uid.clone().unwrap_or_default();
-        self.disconnect(&uid);
-        let owners = meta.owner_references.clone().unwrap_or_default();
-        let mut by_uid: Vec<usize> = (0..owners.len()).collect();
-        by_uid.sort_by_key(|at| &owners[*at].uid);
-        let node = Node {
-            id: ObjectId {
-                resource: self.resource(resource),
-                key: key.clone(),
-                uid: uid.clone(),
-            },
-            owners,
-            by_uid,
-            finalizers: meta.finalizers.clone().unwrap_or_default(),
-            deleting: meta.deletion_timestamp.is_some(),
-            revision: meta.resource_version.clone().unwrap_or_default(),
+    fn get(&self, uid: &str) -> Option<Present<'_>> {
+        let node = self.nodes.get(uid).map(|node| Present::Node(node));
+        node.or_else(|| self.plain.get(uid).map(Present::Plain))
+    }
+
+    /// Takes the node in; what was in its place.
+    fn insert(&mut self, node: &Node) -> Before {
+        let uid = &node.id.uid;
+        let before = match self.disconnect(uid) {
+            Some(node) => Before::Node(node),
+            None if self.plain.remove(uid) => Before::Plain,
+            None => Before::Nothing,
         };
+        if self.plain.insert(node) {
+            return before;
+        }
         for owner in &node.owners {
             let of_owner = self.dependents.entry(owner.uid.clone()).or_default();
             of_owner.insert(uid.clone());
         }
-        self.nodes.insert(uid.clone(), Box::new(node));
-        uid
+        self.nodes.insert(uid.clone(), Box::new(node.clone()));
+        before
     }
 
     /// Removes a node and its place among its owners' dependents; its own dependents stay.
@@ -201,47 +287,54 @@ impl Graph {
         let uid = |meta: &ObjectMeta| meta.uid.clone().unwrap_or_default();
         let new = change.new.as_ref().map(uid);
         let old = change.old.as_ref().map(uid).filter(|old| Some(old) != new.as_ref());
-        let mut observed = old.map(|old| self.remove(&old)).unwrap_or_default();
-        let Some(meta) = &change.new else { return observed };
-        let before = self.nodes.get(&uid(meta)).cloned();
-        let uid = self.insert(resource, &change.key, meta);
-        let Some(now) = self.nodes.get(&uid) else {
-            return observed;
-        };
-        if let Some(before) = &before
-            && before.owners == now.owners
-            && before.finalizers == now.finalizers
-            && before.deleting == now.deleting
-        {
-            return observed;
+        let (resource, key) = (self.resource(resource), &change.key);
+        let mut observed = Observed::default();
+        if let Some(uid) = old {
+            observed = self.remove(ObjectId {
+                resource: resource.clone(),
+                key: key.clone(),
+                uid,
+            });
         }
-        self.note_references(before.as_deref(), now, &mut observed);
-        if !now.owners.is_empty() || now.has(FOREGROUND) || now.has(ORPHAN) {
-            observed.wake.push(uid);
-        }
-        // An owner that stops blocking lets its owner go.
-        for owner in before.into_iter().flat_map(|b| b.owners) {
-            if self.nodes.get(&owner.uid).is_some_and(|o| o.has(FOREGROUND)) {
-                observed.wake.push(owner.uid);
-            }
+        if let Some(meta) = &change.new {
+            self.put(&Node::new(resource, key, meta), &mut observed);
         }
         observed
     }
 
+    fn put(&mut self, now: &Node, observed: &mut Observed) {
+        let before = self.insert(now);
+        let is_same = match &before {
+            Before::Nothing => false,
+            Before::Plain => now.is_plain(),
+            Before::Node(before) => {
+                before.owners == now.owners && before.finalizers == now.finalizers && before.deleting == now.deleting
+            }
+        };
+        if is_same {
+            return;
+        }
+        self.note_references(&before, now, observed);
+        if !now.owners.is_empty() || now.has(FOREGROUND) || now.has(ORPHAN) {
+            observed.wake.push(now.id.uid.clone());
+        }
+        // An owner that stops blocking lets its owner go.
+        for owner in before.owners() {
+            if self.get(&owner.uid).is_some_and(|o| o.has(FOREGROUND)) {
+                observed.wake.push(owner.uid.clone());
+            }
+        }
+    }
+
     /// Notes references that are wrong: new ones of the object, and those to it, if it is new.
-    fn note_references(&self, before: Option<&Node>, now: &Node, observed: &mut Observed) {
-        let before: Option<HashSet<Identity<'_>>> = before.map(|b| b.owners.iter().map(identity).collect());
-        let is_new = |o: &&OwnerReference| before.as_ref().is_none_or(|before| !before.contains(&identity(o)));
-        for owner in now.owners.iter().filter(is_new) {
-            if self
-                .nodes
-                .get(&owner.uid)
-                .is_some_and(|known| !known.id.can_own(&now.id))
-            {
+    fn note_references(&self, before: &Before, now: &Node, observed: &mut Observed) {
+        let known: HashSet<Identity<'_>> = before.owners().iter().map(identity).collect();
+        for owner in now.owners.iter().filter(|o| !known.contains(&identity(o))) {
+            if self.get(&owner.uid).is_some_and(|known| !known.can_own(&now.id)) {
                 observed.misplaced.push((now.id.clone(), owner.clone()));
             }
         }
-        if before.is_some() {
+        if !matches!(before, Before::Nothing) {
             return;
         }
         for dependent in self.referring_to(&now.id.uid).filter(|d| d.id.uid != now.id.uid) {
@@ -257,30 +350,61 @@ impl Graph {
         }
     }
 
-    fn remove(&mut self, uid: &str) -> Observed {
+    fn remove(&mut self, gone: ObjectId) -> Observed {
+        let mut observed = self.remove_unnamed(&gone.uid);
+        if observed.gone.is_none() && self.dependents.contains_key(&gone.uid) {
+            observed.gone = Some(gone);
+        }
+        observed
+    }
+
+    /// Removes an object of which nothing is known but what the graph has: an object that nothing was to be done about has no name.
+    fn remove_unnamed(&mut self, uid: &str) -> Observed {
         let mut observed = Observed::default();
-        let Some(gone) = self.disconnect(uid) else {
+        let gone = self.disconnect(uid);
+        if gone.is_none() && !self.plain.remove(uid) {
             return observed;
-        };
+        }
         observed
             .wake
             .extend(self.dependents.get(uid).into_iter().flatten().cloned());
+        let Some(gone) = gone else { return observed };
+        // An owner may have been waiting for it.
+        let owners = gone.owners.iter().map(|o| &o.uid);
+        let present = owners.filter(|o| self.get(o).is_some()).cloned();
+        let owners: Vec<String> = present.collect();
         if !observed.wake.is_empty() {
             observed.gone = Some(gone.id);
         }
-        // An owner may have been waiting for it.
-        let owners = gone.owners.into_iter().map(|o| o.uid);
-        observed.wake.extend(owners.filter(|o| self.nodes.contains_key(o)));
+        observed.wake.extend(owners);
         observed
+    }
+
+    /// The UIDs of a resource's objects, but for these.
+    fn others(&self, resource: &Resource, but: &Listed) -> Vec<String> {
+        let of_resource = self.nodes.values().filter(|n| *n.id.resource == *resource);
+        let others = of_resource.filter(|n| !but.named.contains(&n.id.uid));
+        let mut uids: Vec<String> = others
+            .map(|n| n.id.uid.clone())
+            .filter(|uid| compact(uid).is_none_or(|uid| !but.uuids.contains(&uid)))
+            .collect();
+        uids.extend(self.plain.of(resource, &but.uuids));
+        uids
+    }
+
+    /// Takes out the objects of a resource that are not listed any more; what follows from each.
+    pub fn keep(&mut self, resource: &Resource, listed: &Listed) -> Vec<Observed> {
+        let gone = self.others(resource, listed);
+        gone.iter().map(|uid| self.remove_unnamed(uid)).collect()
     }
 
     /// Forgets the objects of a resource that nobody reads any more; whether they are gone, only the server can tell. Gives the objects to
     /// look at.
     pub fn forget(&mut self, resource: &Resource) -> Vec<String> {
+        let observed = self.keep(resource, &Listed::default());
         self.resources.remove(resource);
-        let of_resource = self.nodes.values().filter(|n| *n.id.resource == *resource);
-        let uids: Vec<String> = of_resource.map(|n| n.id.uid.clone()).collect();
-        uids.iter().flat_map(|uid| self.remove(uid).wake).collect()
+        self.plain.forget(resource);
+        observed.into_iter().flat_map(|observed| observed.wake).collect()
     }
 
     /// Remembers that an owner orphans its dependents. To be called before the owner can go.
@@ -296,7 +420,7 @@ impl Graph {
 
     /// Whether the object of that UID has been seen.
     pub fn contains(&self, uid: &str) -> bool {
-        self.nodes.contains_key(uid)
+        self.get(uid).is_some()
     }
 
     /// An object with those of its owners that only the server can tell about.
@@ -308,7 +432,7 @@ impl Graph {
 
     /// Whether the owner is a node that may own the object and that the reference names rightly.
     fn is_known(&self, node: &Node, owner: &OwnerReference) -> bool {
-        let known = self.nodes.get(&owner.uid);
-        known.is_some_and(|known| known.id.can_own(&node.id) && known.id.is_named_by(owner))
+        let known = self.get(&owner.uid);
+        known.is_some_and(|known| known.can_own(&node.id) && known.is_named_by(owner))
     }
 }

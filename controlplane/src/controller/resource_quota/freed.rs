@@ -19,6 +19,11 @@ pub struct Freed {
     changed: Arc<watch::Sender<u64>>,
 }
 
+/// Whether what these use is read from their own informers.
+fn is_known(resource: &Resource) -> bool {
+    [&write::PODS, &write::SERVICES, &write::CLAIMS].contains(&resource)
+}
+
 impl Freed {
     /// Nothing went yet.
     pub fn new(quotas: Informer<ResourceQuota>) -> Self {
@@ -32,13 +37,23 @@ impl Freed {
     /// Says what became of an object.
     pub fn tell(&self, resource: &Resource, change: &MetadataChange) {
         let is_gone = change.old.is_some() && change.new.is_none();
-        // What these use is read from their own informers.
-        let is_known = [&write::PODS, &write::SERVICES, &write::CLAIMS].contains(&resource);
         let namespace = &change.key.namespace;
-        if !is_gone || is_known || namespace.is_empty() || self.quotas.list_namespace(namespace).is_empty() {
+        if !is_gone || is_known(resource) || namespace.is_empty() || self.quotas.list_namespace(namespace).is_empty() {
             return;
         }
         self.namespaces().insert(namespace.clone());
+        self.changed.send_modify(|count| *count = count.wrapping_add(1));
+    }
+
+    /// Says that something of a resource went, nobody knows where.
+    pub fn tell_everywhere(&self, resource: &Resource) {
+        let quotas = self.quotas.list();
+        let all = quotas.iter().filter_map(|quota| quota.metadata.namespace.clone());
+        let all: BTreeSet<String> = all.collect();
+        if !resource.namespaced || is_known(resource) || all.is_empty() {
+            return;
+        }
+        self.namespaces().extend(all);
         self.changed.send_modify(|count| *count = count.wrapping_add(1));
     }
 
@@ -58,5 +73,42 @@ impl Freed {
 
     fn namespaces(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {
         self.namespaces.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::controller::tests::world::informers_of;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+    use serde_json::json;
+    use std::collections::BTreeMap;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_went_is_told_where_it_was_or_everywhere_if_nobody_knows() {
+        let quota = |namespace: &str| json!({"metadata": {"namespace": namespace, "name": "q", "uid": namespace, "resourceVersion": "1"}});
+        let informers = informers_of(BTreeMap::from([("resourcequotas", vec![quota("a"), quota("b")])]));
+        informers.quotas.synced().await;
+        let freed = &informers.freed;
+        let told = || -> Vec<String> { freed.take().into_iter().map(|quota| quota.namespace).collect() };
+        let changes = freed.changes();
+        let gone = |namespace: &str, old: Option<ObjectMeta>, new: Option<ObjectMeta>| MetadataChange {
+            key: Key::new(namespace, "o"),
+            old,
+            new,
+        };
+        let some = || Some(ObjectMeta::default());
+        for change in [gone("a", None, some()), gone("c", some(), None), gone("", some(), None)] {
+            freed.tell(&write::CONFIG_MAPS, &change);
+        }
+        freed.tell(&write::PODS, &gone("a", some(), None));
+        freed.tell_everywhere(&write::PODS);
+        freed.tell_everywhere(&write::NODES);
+        assert!(told().is_empty() && !changes.has_changed().unwrap());
+        freed.tell(&write::CONFIG_MAPS, &gone("b", some(), None));
+        assert_eq!((told(), changes.has_changed().unwrap()), (vec!["b".to_owned()], true));
+        freed.tell_everywhere(&write::SECRETS);
+        assert_eq!(told(), ["a", "b"]);
+        assert_eq!(told(), [""; 0], "once");
     }
 }

@@ -116,13 +116,17 @@ impl Server {
         Response::new(Either::Left(Full::from(list.to_string())))
     }
 
-    fn informer(&self) -> Informer<ConfigMap> {
+    fn client(&self) -> kube::Client {
         let server = self.clone();
         let service = tower::service_fn(move |request: Request<Body>| {
             let response = server.answer(&request);
             async move { Ok::<_, std::io::Error>(response.map(|b| b.map_err(tower::BoxError::from))) }
         });
-        let client = kube::Client::new(service, "default");
+        kube::Client::new(service, "default")
+    }
+
+    fn informer(&self) -> Informer<ConfigMap> {
+        let client = self.client();
         match self.script().by_trees {
             true => Informer::spawn_as_tree(Api::namespaced(client, "default"), Options::default()),
             false => Informer::spawn(Api::namespaced(client, "default"), Options::default()),
@@ -304,4 +308,74 @@ async fn an_event_may_come_in_pieces_and_a_watch_end_in_the_middle_of_one() {
         .await;
     assert!(informer.get("default", "c").is_none());
     assert_eq!(server.script().lists, 1, "it went on from where it was");
+}
+
+/// What a listener was told, in words.
+#[derive(Clone, Default)]
+struct Heard(Arc<Mutex<Vec<String>>>);
+
+impl Heard {
+    fn note(&self, what: String) {
+        self.0.lock().unwrap().push(what);
+    }
+
+    async fn until(&self, count: usize) -> Vec<String> {
+        while self.0.lock().unwrap().len() < count {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        self.0.lock().unwrap().clone()
+    }
+}
+
+fn said(map: &ConfigMap) -> String {
+    let data = map.data.iter().flatten().map(|(_, value)| value.as_str());
+    format!("{}={}", map.metadata.name.as_deref().unwrap(), data.collect::<String>())
+}
+
+impl Listener<ConfigMap> for Heard {
+    fn all(&self, objects: Listed<'_, ConfigMap>) -> Result<(), serde_json::Error> {
+        let all: Result<Vec<String>, _> = objects.map(|map| map.map(|map| said(&map))).collect();
+        self.note(format!("all {}", all?.join(" ")));
+        Ok(())
+    }
+
+    fn there(&self, object: ConfigMap) {
+        assert_eq!(object.metadata.managed_fields, None);
+        self.note(said(&object));
+    }
+
+    fn gone(&self, object: ConfigMap) {
+        self.note(format!("gone {}", said(&object)));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_listener_is_told_once_and_in_order_and_of_all_when_a_revision_expired() {
+    let server = Server::default();
+    server.write("a", Some("1"));
+    server.write("b", Some("1"));
+    server.script().fail_lists = 1;
+    let heard = Heard::default();
+    let reflector = Reflector::spawn(
+        Api::namespaced(server.client(), "default"),
+        Options::default(),
+        heard.clone(),
+    );
+    reflector.synced().await;
+    assert_eq!(heard.until(1).await, ["all a=1 b=1"]);
+    server.write("a", Some("2"));
+    server.write("c", Some("1"));
+    server.write("b", None);
+    assert_eq!(heard.until(4).await[1..], ["a=2", "c=1", "gone b="]);
+    server.expire();
+    server.script().log.clear();
+    server.script().objects.remove("a");
+    assert_eq!(heard.until(5).await[4], "all c=1");
+    server.write("c", Some("2"));
+    heard.until(6).await;
+    reflector.stop().await;
+    let watches = server.script().watches.len();
+    server.cut_watches();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(server.script().watches.len(), watches);
 }

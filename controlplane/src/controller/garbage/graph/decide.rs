@@ -138,7 +138,7 @@ impl Graph {
     fn classify(&self, node: &Node, judge: impl Fn(&OwnerReference) -> Owner) -> Option<Owners> {
         let mut owners = Owners::default();
         for owner in &node.owners {
-            let known = self.nodes.get(&owner.uid).filter(|_| self.is_known(node, owner));
+            let known = self.get(&owner.uid).filter(|_| self.is_known(node, owner));
             let is = match known {
                 Some(known) if known.has(FOREGROUND) => Owner::Waiting,
                 Some(_) => Owner::Present,
@@ -212,7 +212,7 @@ impl Graph {
     /// The object's owners, no longer blocked where they, too, wait for the object and it for them; `None` if there are none such.
     fn disentangled(&self, node: &Node) -> Option<Vec<OwnerReference>> {
         let blocks = |o: &OwnerReference| {
-            let owner = self.nodes.get(&o.uid);
+            let owner = self.get(&o.uid);
             o.block_owner_deletion == Some(true) && owner.is_some_and(|owner| owner.has(FOREGROUND))
         };
         if !node.owners.iter().any(blocks) {

@@ -2,6 +2,7 @@
 //! exactly that is gone which was deleted or whose owners all are, and who stays has no reference to what is gone.
 
 use super::*;
+use crate::controller::garbage::graph::Listed;
 use crate::controller::informers::MetadataChange;
 use crate::controller::write::{CONFIG_MAPS, NODES, Resource, SECRETS};
 use proptest::prelude::*;
@@ -57,8 +58,16 @@ struct World {
     queue: BTreeSet<String>,
 }
 
+/// Half of them as servers make them, of which the graph keeps less.
 fn uid(n: usize) -> String {
-    format!("u{n}")
+    match n % 4 {
+        0 | 1 => format!("abcdef01-2345-4789-8000-00000000000{n}"),
+        _ => format!("u{n}"),
+    }
+}
+
+fn number(uid: &str) -> usize {
+    uid[uid.len() - 1..].parse().unwrap()
 }
 
 fn namespace(place: u8) -> &'static str {
@@ -218,6 +227,27 @@ impl World {
         self.queue.extend(self.graph.observe(&resource, &change).wake);
     }
 
+    /// The collector's watch of one of the resources is too late: it lists what there is.
+    fn list(&mut self, which: usize) {
+        let [one, other] = KINDS;
+        let resource = [one, other, NODES][which % 3].clone();
+        self.unheard.remove(&resource);
+        self.is_listed |= self.unheard.is_empty();
+        let mut listed = Listed::default();
+        for object in self.objects.values().filter(|object| object.resource == resource) {
+            listed.add(object.meta.uid.as_deref().unwrap());
+            let change = MetadataChange {
+                key: Self::key(object),
+                old: None,
+                new: Some(object.meta.clone()),
+            };
+            self.queue.extend(self.graph.observe(&resource, &change).wake);
+        }
+        for observed in self.graph.keep(&resource, &listed) {
+            self.queue.extend(observed.wake);
+        }
+    }
+
     /// The collector looks at one object of its queue.
     fn work(&mut self, which: usize) {
         let Some(uid) = self.queue.iter().nth(which % self.queue.len().max(1)).cloned() else {
@@ -297,6 +327,7 @@ impl World {
     fn turns(&mut self, turns: &[usize]) {
         for turn in turns {
             match turn % 2 {
+                0 if turn % 16 == 0 => self.list(turn / 16),
                 0 => self.hear(turn / 2),
                 _ => self.work(turn / 2),
             }
@@ -322,7 +353,6 @@ impl World {
 
     /// What is there, each with its owners.
     fn there(&self) -> BTreeMap<usize, BTreeSet<usize>> {
-        let number = |uid: &str| uid[1..].parse::<usize>().unwrap();
         let owners = |o: &Object| {
             o.meta
                 .owner_references
