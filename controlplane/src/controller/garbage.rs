@@ -76,17 +76,7 @@ pub async fn run(mut environment: Environment) {
     let shutdown = environment.shutdown.clone();
     let (client, clock) = (environment.client.clone(), environment.clock.clone());
     environment.recorder = Recorder::spawn(client, clock, COMPONENT);
-    let collector = Arc::new(Collector {
-        queue: Queue::counted(environment.metrics.clone()),
-        environment,
-        graph: Mutex::default(),
-        kinds: Mutex::default(),
-        absent: Mutex::default(),
-        delays: Mutex::default(),
-        learnt: Mutex::default(),
-        unlisted: Mutex::default(),
-        definitions: Notify::new(),
-    });
+    let collector = Arc::new(Collector::new(environment));
     let mut followed = BTreeMap::new();
     tokio::select! {
         biased;
@@ -131,6 +121,20 @@ fn misplaced(object: &ObjectId, owner: &OwnerReference) -> EventText {
 }
 
 impl Collector {
+    fn new(environment: Environment) -> Self {
+        Self {
+            queue: Queue::counted(environment.metrics.clone()),
+            environment,
+            graph: Mutex::default(),
+            kinds: Mutex::default(),
+            absent: Mutex::default(),
+            delays: Mutex::default(),
+            learnt: Mutex::default(),
+            unlisted: Mutex::default(),
+            definitions: Notify::new(),
+        }
+    }
+
     /// Does what follows from a change of the graph.
     fn take_in(&self, observed: Observed) {
         if let Some(gone) = observed.gone {

@@ -26,5 +26,5 @@ pub use backoff::Backoff;
 pub use clock::TokioClock;
 pub use clock::{Clock, SystemClock};
 pub use identity::{Identity, IdentityError};
-pub use informer::{Informer, Key};
+pub use informer::{Informer, Key, Reflector};
 pub use tree::AsTree;

@@ -13,6 +13,9 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+const NAME: &str = "metadata.name";
+const NAMESPACE: &str = "metadata.namespace";
+
 /// Both selectors of a request.
 pub(in crate::apiserver) struct Filter {
     kind: Arc<Kind>,
@@ -33,9 +36,9 @@ impl Filter {
             })
         })?;
         // The name of a path such as `/watch/namespaces/a/pods/x`.
-        if !info.name.is_empty() && fields.required("metadata.name").is_none() {
+        if !info.name.is_empty() && fields.required(NAME).is_none() {
             fields.requirements.push(FieldRequirement {
-                field: "metadata.name".to_owned(),
+                field: NAME.to_owned(),
                 value: info.name.clone(),
                 equal: true,
             });
@@ -65,16 +68,35 @@ impl Filter {
 
     /// The one name that can match, if the selector says so.
     pub(super) fn single_name(&self) -> Option<&str> {
-        self.fields.required("metadata.name")
+        self.fields.required(NAME)
     }
 
     /// Whether the object matches.
     pub(in crate::apiserver) fn matches(&self, stored: &Stored) -> bool {
-        if self.is_everything() {
+        if !self.may_match(stored) {
+            return false;
+        }
+        if self.asks_for_names_alone() {
             return true;
         }
         let selectable = self.selectable(stored);
         self.labels.matches_by(|key| selectable.label(key)) && self.fields.matches(|field| selectable.field(field))
+    }
+
+    /// Whether the object's key allows it to match. What else selectors ask has to be read, and is kept: who follows the objects of one name
+    /// would have that done for all objects of the resource.
+    fn may_match(&self, stored: &Stored) -> bool {
+        self.fields.requirements.iter().all(|term| match term.field.as_str() {
+            NAME => (stored.name() == term.value) == term.equal,
+            NAMESPACE if self.kind.namespaced => (stored.namespace() == term.value) == term.equal,
+            _ => true,
+        })
+    }
+
+    /// Whether keys tell all that is asked for.
+    fn asks_for_names_alone(&self) -> bool {
+        let is_in_key = |field: &str| field == NAME || (field == NAMESPACE && self.kind.namespaced);
+        self.labels.is_everything() && self.fields.requirements.iter().all(|term| is_in_key(&term.field))
     }
 
     /// What selectors can ask of the object.
@@ -94,7 +116,7 @@ impl Filter {
         // Fields of a kind that came in are its form's, and interests outlive forms.
         let is_lasting = !self.kind.defined.has_selectable();
         let required = self.fields.requirements.iter().filter(|term| is_lasting && term.equal);
-        let mut required = required.filter(|term| term.field != "metadata.namespace");
+        let mut required = required.filter(|term| term.field != NAMESPACE);
         let selective = required.clone().find(|term| is_selective(&self.kind, term));
         if selective.is_none() && collection != all {
             return Some(Interest::Prefix(collection.into()));
@@ -124,9 +146,9 @@ fn is_selective(kind: &Kind, term: &FieldRequirement) -> bool {
     let field = match &*kind.plural {
         "pods" => "spec.nodeName",
         "services" => "spec.clusterIP",
-        _ => "metadata.name",
+        _ => NAME,
     };
-    term.field == "metadata.name" || (kind.group.is_empty() && term.field == field && !term.value.is_empty())
+    term.field == NAME || (kind.group.is_empty() && term.field == field && !term.value.is_empty())
 }
 
 /// What field selectors can ask of an object, unless its kind came in with fields of its own.
@@ -146,24 +168,22 @@ fn borrowed(
 fn names(value: &Value) -> [(&'static str, String); 2] {
     let namespace = text(value, &["metadata", "namespace"]);
     [
-        ("metadata.name", object::name(value).to_owned()),
-        ("metadata.namespace", namespace.to_owned()),
+        (NAME, object::name(value).to_owned()),
+        (NAMESPACE, namespace.to_owned()),
     ]
 }
 
 fn is_known(kind: &Kind, field: &str) -> bool {
     if kind.structural.is_some() {
-        return field == "metadata.name"
-            || (field == "metadata.namespace" && kind.namespaced)
-            || kind.defined.selects(field);
+        return field == NAME || (field == NAMESPACE && kind.namespaced) || kind.defined.selects(field);
     }
     // These accept metadata.name and their own fields only.
     let without_namespace = matches!(
         &*kind.plural,
         "nodes" | "namespaces" | "certificatesigningrequests" | "resourceslices"
     );
-    field == "metadata.name"
-        || (field == "metadata.namespace" && !without_namespace)
+    field == NAME
+        || (field == NAMESPACE && !without_namespace)
         || (kind.conversion.is_none() && kind.strategy.field_labels().contains(&field))
 }
 
@@ -180,6 +200,49 @@ fn unknown(kind: &Kind, field: &str) -> ApiError {
 mod tests {
     use super::*;
     use crate::resource::Registry;
+
+    /// An object of that key, whose text is not read: it would say something else.
+    #[test]
+    fn what_keys_tell_is_not_read_of_objects() {
+        let matches = |plural: &str, key: &str, labels: &str, selector: &str| {
+            let registry = Registry::built_in();
+            let filter = Filter {
+                kind: Arc::clone(registry.by_resource("", "v1", plural).unwrap()),
+                labels: Selector::parse(labels).unwrap(),
+                fields: FieldSelector::parse(selector).unwrap(),
+            };
+            let raw = br#"{"metadata":{"name":"other","namespace":"other","labels":{"a":"b"}}}"#;
+            filter.matches(&Stored::new(key.into(), 7, 3, raw.as_slice().into()))
+        };
+        let map = "/registry/configmaps/space/map";
+        for (labels, selector, expected) in [
+            ("", "", true),
+            ("", "metadata.name=map", true),
+            ("", "metadata.name!=map", false),
+            ("", "metadata.name=other", false),
+            ("", "metadata.name!=other", true),
+            ("", "metadata.namespace=space", true),
+            ("", "metadata.namespace!=space,metadata.name=map", false),
+            ("", "metadata.namespace=other", false),
+            ("a=c", "metadata.name=map", false),
+            ("a=b", "metadata.name=other", false),
+        ] {
+            assert_eq!(
+                matches("configmaps", map, labels, selector),
+                expected,
+                "{labels} {selector}"
+            );
+        }
+        // In no namespace, none is in the key.
+        let volume = "/registry/persistentvolumes/space";
+        for (selector, expected) in [("metadata.name=space", true), ("metadata.namespace=registry", false)] {
+            assert_eq!(
+                matches("persistentvolumes", volume, "", selector),
+                expected,
+                "{selector}"
+            );
+        }
+    }
 
     #[test]
     fn the_narrowest_interest_is_chosen() {

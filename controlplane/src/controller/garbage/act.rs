@@ -74,11 +74,13 @@ impl Collector {
             };
             let write = Write::new(Resource::clone(&object.resource), object.key.clone(), verb);
             match execute(&self.environment.client, &write).await {
-                Err(Failure { code: 409, .. }) => {}
+                Err(Failure { code: 404 | 409, .. }) => {}
                 done => return settled(done.map(|_| ())),
             }
             let live = self.live(&object.resource, &object.key).await?;
             let Some(live) = live.filter(|live| live.metadata.uid.as_deref() == Some(&*object.uid)) else {
+                // Its owner is not to wait for it if nobody ever tells (an extension's server may tell of it by another UID).
+                self.remove(&object.uid);
                 return Ok(());
             };
             if live.metadata.owner_references.as_deref().unwrap_or_default() != owners {

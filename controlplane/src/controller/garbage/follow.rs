@@ -4,13 +4,14 @@ use super::{Collector, graph, lock};
 use crate::controller::discovery::{self, Discovered, FailedVersion};
 use crate::controller::informers::MetadataChange;
 use crate::controller::write::Resource;
-use client::Key;
-use client::informer::{Listed, Listener, Options, Reflector};
+use client::informer::{Listed, Listener, Options};
+use client::{Key, Reflector};
 use futures::future::BoxFuture;
 use futures::{FutureExt, future};
 use kube::api::{ApiResource, DynamicObject, PartialObjectMeta};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::task::JoinHandle;
@@ -27,7 +28,7 @@ type Metadata = PartialObjectMeta<DynamicObject>;
 
 /// A followed resource: by its shared informer, or, where nobody else has a copy of it, without one.
 pub(super) enum Followed {
-    Shared(JoinHandle<()>),
+    Shared(Feeding),
     Alone(Reflector),
 }
 
@@ -35,12 +36,21 @@ impl Followed {
     /// Ends it: nothing of the resource is taken in afterwards.
     async fn stop(self) {
         match self {
-            Self::Shared(feeding) => {
-                feeding.abort();
-                let _ = feeding.await;
+            Self::Shared(mut feeding) => {
+                feeding.0.abort();
+                let _ = (&mut feeding.0).await;
             }
             Self::Alone(reflector) => reflector.stop().await,
         }
+    }
+}
+
+/// What takes in the changes that a shared informer tells; ends with this.
+pub(super) struct Feeding(JoinHandle<()>);
+
+impl Drop for Feeding {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 
@@ -48,6 +58,8 @@ impl Followed {
 struct Ear {
     collector: Weak<Collector>,
     resource: Resource,
+    /// Whether something of it may be in the graph. Until then there is nothing to be taken out.
+    has_heard: AtomicBool,
 }
 
 impl Listener<Metadata> for Ear {
@@ -55,13 +67,18 @@ impl Listener<Metadata> for Ear {
         let Some(collector) = self.collector.upgrade() else {
             return Ok(());
         };
+        let is_first = !self.has_heard.swap(true, Ordering::Relaxed);
         let mut listed = graph::Listed::default();
         for object in objects {
             let object = object?;
-            listed.add(object.metadata.uid.as_deref().unwrap_or_default());
+            if !is_first {
+                listed.add(object.metadata.uid.as_deref().unwrap_or_default());
+            }
             collector.observe(&self.resource, &change(object, true));
         }
-        collector.keep(&self.resource, &listed);
+        if !is_first {
+            collector.keep(&self.resource, &listed);
+        }
         collector.listed(&self.resource);
         Ok(())
     }
@@ -213,6 +230,7 @@ impl Collector {
             let ear = Ear {
                 collector: Arc::downgrade(self),
                 resource: resource.clone(),
+                has_heard: AtomicBool::new(false),
             };
             let reflector = Reflector::spawn(self.all_of(resource), Options::default(), ear);
             let synced = reflector.synced().boxed();
@@ -244,7 +262,7 @@ impl Collector {
                 collector.observe_all(&resource, &changes);
             }
         });
-        (Followed::Shared(feeding), synced.boxed())
+        (Followed::Shared(Feeding(feeding)), synced.boxed())
     }
 
     fn all_of(&self, resource: &Resource) -> kube::Api<Metadata> {
@@ -283,72 +301,22 @@ impl Collector {
         self.take_in(observed);
     }
 
-    /// Of the resource there are these objects alone.
+    /// Of the resource there are these objects alone, all of which have been observed.
     fn keep(&self, resource: &Resource, listed: &graph::Listed) {
-        let gone = lock(&self.graph).keep(resource, listed);
+        let gone = lock(&self.graph).unlisted(resource, listed);
         if !gone.is_empty() {
             // Where they were, nobody knows any more.
             self.environment.informers.freed.tell_everywhere(resource);
         }
-        gone.into_iter().for_each(|observed| self.take_in(observed));
+        gone.iter().for_each(|uid| self.remove(uid));
+    }
+
+    /// An object of that UID is gone.
+    pub(super) fn remove(&self, uid: &str) {
+        let observed = lock(&self.graph).remove_unnamed(uid);
+        self.take_in(observed);
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::borrow::Cow;
-
-    fn resource(group: &'static str, version: &'static str, plural: &'static str) -> Resource {
-        Resource {
-            group: Cow::Borrowed(group),
-            version: Cow::Borrowed(version),
-            plural: Cow::Borrowed(plural),
-            kind: Cow::Borrowed(plural),
-            namespaced: true,
-        }
-    }
-
-    #[test]
-    fn what_is_followed_of_a_group_that_fails_stays_as_it_is() {
-        let found = |resources: &[Resource]| -> Vec<Discovered> {
-            let verbs = ["list", "watch", "delete"].map(str::to_owned).to_vec();
-            let found = resources.iter().cloned();
-            found
-                .map(|resource| Discovered {
-                    resource,
-                    verbs: verbs.clone(),
-                })
-                .collect()
-        };
-        let (old, new, other) = (
-            resource("zoo", "v1", "lions"),
-            resource("zoo", "v2", "lions"),
-            resource("zoo", "v2", "cubs"),
-        );
-        let (gone, event) = (
-            resource("park", "v1", "benches"),
-            resource("events.k8s.io", "v1", "events"),
-        );
-        let followed = BTreeSet::from([old.clone(), gone.clone()]);
-        let failed = FailedVersion {
-            group: "zoo".into(),
-            group_version: "zoo/v1".into(),
-            error: "unavailable".into(),
-        };
-        let now = found(&[new.clone(), other.clone(), event]);
-        let unlisted = |followed: &[&Resource]| {
-            unlisted_versions(
-                std::slice::from_ref(&failed),
-                &followed.iter().copied().cloned().collect(),
-            )
-        };
-        assert_eq!(unlisted(&[&gone]), ["zoo/v1: unavailable"]);
-        assert_eq!(unlisted(&[&gone, &other]), [""; 0]);
-        assert_eq!(
-            wanted(now.clone(), std::slice::from_ref(&failed), &followed),
-            BTreeSet::from([old, other.clone()])
-        );
-        assert_eq!(wanted(now, &[], &followed), BTreeSet::from([new, other]));
-    }
-}
+mod tests;

@@ -140,6 +140,17 @@ impl Listed {
             None => self.named.insert(uid.to_owned()),
         };
     }
+
+    fn has(&self, uid: &str) -> bool {
+        match compact(uid) {
+            Some(uid) => self.uuids.contains(&uid),
+            None => self.named.contains(uid),
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.uuids.len() + self.named.len()
+    }
 }
 
 /// Owners remembered that let their dependents go.
@@ -173,8 +184,8 @@ pub struct Graph {
     nodes: BTreeMap<String, Box<Node>>,
     /// Those that nothing is to be done about, as long as their UIDs are UUIDs.
     plain: Plains,
-    /// Those of the nodes.
-    resources: BTreeSet<Arc<Resource>>,
+    /// How many objects there are of each resource.
+    resources: BTreeMap<Arc<Resource>, usize>,
     /// Dependents by owner.
     dependents: BTreeMap<String, BTreeSet<String>>,
     released: Released,
@@ -225,12 +236,19 @@ impl Before {
 
 impl Graph {
     fn resource(&mut self, resource: &Resource) -> Arc<Resource> {
-        if let Some(known) = self.resources.get(resource) {
+        if let Some((known, _)) = self.resources.get_key_value(resource) {
             return known.clone();
         }
         let new = Arc::new(resource.clone());
-        self.resources.insert(new.clone());
+        self.resources.insert(new.clone(), 0);
         new
+    }
+
+    /// One object more of a resource, or one less.
+    fn count(&mut self, resource: &Resource, by: isize) {
+        if let Some(count) = self.resources.get_mut(resource) {
+            *count = count.saturating_add_signed(by);
+        }
     }
 
     fn get(&self, uid: &str) -> Option<Present<'_>> {
@@ -243,9 +261,10 @@ impl Graph {
         let uid = &node.id.uid;
         let before = match self.disconnect(uid) {
             Some(node) => Before::Node(node),
-            None if self.plain.remove(uid) => Before::Plain,
+            None if self.take_plain(uid) => Before::Plain,
             None => Before::Nothing,
         };
+        self.count(&node.id.resource, 1);
         if self.plain.insert(node) {
             return before;
         }
@@ -260,6 +279,7 @@ impl Graph {
     /// Removes a node and its place among its owners' dependents; its own dependents stay.
     fn disconnect(&mut self, uid: &str) -> Option<Box<Node>> {
         let node = self.nodes.remove(uid)?;
+        self.count(&node.id.resource, -1);
         for owner in &node.owners {
             if let Some(siblings) = self.dependents.get_mut(&owner.uid) {
                 siblings.remove(uid);
@@ -269,6 +289,15 @@ impl Graph {
             }
         }
         Some(node)
+    }
+
+    /// Removes an object that is no node; whether it was there.
+    fn take_plain(&mut self, uid: &str) -> bool {
+        let Some(resource) = self.plain.remove(uid) else {
+            return false;
+        };
+        self.count(&resource, -1);
+        true
     }
 
     /// The objects that refer to a UID, from wherever.
@@ -359,10 +388,10 @@ impl Graph {
     }
 
     /// Removes an object of which nothing is known but what the graph has: an object that nothing was to be done about has no name.
-    fn remove_unnamed(&mut self, uid: &str) -> Observed {
+    pub fn remove_unnamed(&mut self, uid: &str) -> Observed {
         let mut observed = Observed::default();
         let gone = self.disconnect(uid);
-        if gone.is_none() && !self.plain.remove(uid) {
+        if gone.is_none() && !self.take_plain(uid) {
             return observed;
         }
         observed
@@ -371,8 +400,7 @@ impl Graph {
         let Some(gone) = gone else { return observed };
         // An owner may have been waiting for it.
         let owners = gone.owners.iter().map(|o| &o.uid);
-        let present = owners.filter(|o| self.get(o).is_some()).cloned();
-        let owners: Vec<String> = present.collect();
+        let owners: Vec<String> = owners.filter(|o| self.contains(o)).cloned().collect();
         if !observed.wake.is_empty() {
             observed.gone = Some(gone.id);
         }
@@ -380,31 +408,26 @@ impl Graph {
         observed
     }
 
-    /// The UIDs of a resource's objects, but for these.
-    fn others(&self, resource: &Resource, but: &Listed) -> Vec<String> {
+    /// The UIDs of a resource's objects that are not listed, all of which are here. Goes through all objects only if there are any.
+    pub fn unlisted(&self, resource: &Resource, listed: &Listed) -> Vec<String> {
+        if self.resources.get(resource).is_none_or(|count| *count == listed.len()) {
+            return Vec::new();
+        }
         let of_resource = self.nodes.values().filter(|n| *n.id.resource == *resource);
-        let others = of_resource.filter(|n| !but.named.contains(&n.id.uid));
-        let mut uids: Vec<String> = others
-            .map(|n| n.id.uid.clone())
-            .filter(|uid| compact(uid).is_none_or(|uid| !but.uuids.contains(&uid)))
-            .collect();
-        uids.extend(self.plain.of(resource, &but.uuids));
-        uids
-    }
-
-    /// Takes out the objects of a resource that are not listed any more; what follows from each.
-    pub fn keep(&mut self, resource: &Resource, listed: &Listed) -> Vec<Observed> {
-        let gone = self.others(resource, listed);
-        gone.iter().map(|uid| self.remove_unnamed(uid)).collect()
+        let uids = of_resource.map(|n| &n.id.uid).filter(|uid| !listed.has(uid));
+        let mut unlisted: Vec<String> = uids.cloned().collect();
+        unlisted.extend(self.plain.of(resource, &listed.uuids));
+        unlisted
     }
 
     /// Forgets the objects of a resource that nobody reads any more; whether they are gone, only the server can tell. Gives the objects to
     /// look at.
     pub fn forget(&mut self, resource: &Resource) -> Vec<String> {
-        let observed = self.keep(resource, &Listed::default());
+        let gone = self.unlisted(resource, &Listed::default());
+        let woken = gone.iter().flat_map(|uid| self.remove_unnamed(uid).wake).collect();
         self.resources.remove(resource);
         self.plain.forget(resource);
-        observed.into_iter().flat_map(|observed| observed.wake).collect()
+        woken
     }
 
     /// Remembers that an owner orphans its dependents. To be called before the owner can go.

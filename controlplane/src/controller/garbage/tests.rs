@@ -413,17 +413,22 @@ fn what_a_list_has_no_more_is_gone_and_what_is_of_other_resources_is_not() {
     let mut listed = Listed::default();
     listed.add(other);
     listed.add("b");
-    let woken = graph
-        .keep(&PODS, &listed)
-        .into_iter()
-        .flat_map(|observed| observed.wake);
+    let other_kind = "abcdef01-2345-4789-8000-00000000000d";
+    let map = MetadataChange {
+        key: Key::new("default", other_kind),
+        old: None,
+        new: Some(meta(other_kind, vec![], false, &[])),
+    };
+    graph.observe(&CONFIG_MAPS, &map);
+    let gone = graph.unlisted(&PODS, &listed);
+    let woken = gone.iter().flat_map(|uid| graph.remove_unnamed(uid).wake);
     assert_eq!(woken.collect::<Vec<_>>(), ["of-a".to_owned(), format!("of-{PLAIN}")]);
     assert_eq!(
         [PLAIN, other, "a", "b"].map(|uid| graph.contains(uid)),
         [false, true, false, true]
     );
     assert_eq!(graph.forget(&PODS), ["of-b".to_owned(), format!("of-{other}")]);
-    assert!(!graph.contains(other) && graph.contains("of-b"));
+    assert!(!graph.contains(other) && graph.contains("of-b") && graph.contains(other_kind));
 }
 
 /// A cluster may have very many objects that own nothing and that nobody owns; the graph has all of them (issue 14: with all controllers

@@ -5,6 +5,7 @@
 
 use crate::controller::informers::MetadataChange;
 use crate::controller::write::{self, Resource};
+use crate::quota::Evaluator;
 use client::{Informer, Key};
 use k8s_openapi::api::core::v1::ResourceQuota;
 use std::collections::BTreeSet;
@@ -45,12 +46,18 @@ impl Freed {
         self.changed.send_modify(|count| *count = count.wrapping_add(1));
     }
 
-    /// Says that something of a resource went, nobody knows where.
+    /// Says that something of a resource went, nobody knows where: it concerns the quotas that bound it.
     pub fn tell_everywhere(&self, resource: &Resource) {
+        let Some(evaluator) = Evaluator::of(&resource.group, &resource.plural).filter(|_| !is_known(resource)) else {
+            return;
+        };
         let quotas = self.quotas.list();
-        let all = quotas.iter().filter_map(|quota| quota.metadata.namespace.clone());
-        let all: BTreeSet<String> = all.collect();
-        if !resource.namespaced || is_known(resource) || all.is_empty() {
+        let bounding = quotas.iter().filter(|quota| {
+            let bounds = quota.spec.iter().filter_map(|spec| spec.hard.as_ref()).flatten();
+            bounds.into_iter().any(|(name, _)| evaluator.measures(name))
+        });
+        let all: BTreeSet<String> = bounding.filter_map(|quota| quota.metadata.namespace.clone()).collect();
+        if all.is_empty() {
             return;
         }
         self.namespaces().extend(all);
@@ -86,8 +93,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_went_is_told_where_it_was_or_everywhere_if_nobody_knows() {
-        let quota = |namespace: &str| json!({"metadata": {"namespace": namespace, "name": "q", "uid": namespace, "resourceVersion": "1"}});
-        let informers = informers_of(BTreeMap::from([("resourcequotas", vec![quota("a"), quota("b")])]));
+        let quota = |namespace: &str, bounded: &str| json!({"metadata": {"namespace": namespace, "name": "q", "uid": namespace, "resourceVersion": "1"}, "spec": {"hard": {bounded: "3"}}});
+        let quotas = [quota("a", "secrets"), quota("b", "count/secrets"), quota("d", "pods")];
+        let informers = informers_of(BTreeMap::from([("resourcequotas", quotas.to_vec())]));
         informers.quotas.synced().await;
         let freed = &informers.freed;
         let told = || -> Vec<String> { freed.take().into_iter().map(|quota| quota.namespace).collect() };
@@ -103,7 +111,7 @@ mod tests {
         }
         freed.tell(&write::PODS, &gone("a", some(), None));
         freed.tell_everywhere(&write::PODS);
-        freed.tell_everywhere(&write::NODES);
+        freed.tell_everywhere(&write::CONFIG_MAPS);
         assert!(told().is_empty() && !changes.has_changed().unwrap());
         freed.tell(&write::CONFIG_MAPS, &gone("b", some(), None));
         assert_eq!((told(), changes.has_changed().unwrap()), (vec!["b".to_owned()], true));

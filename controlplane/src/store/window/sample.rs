@@ -18,6 +18,9 @@ const UNLIKE: u32 = 16;
 
 /// An object is like a sample that is longer by this part of it at most: what is kept of a few bytes would hold many.
 const LONGER_BY: usize = 2;
+/// It is like one if this part of it need not be kept, at least: what saves less saves nothing, as there are only so many sizes of what is
+/// allocated.
+const SPARED: usize = 8;
 
 /// A sample, and where its blocks stand: nobody but who compares others with it needs that.
 struct Sample {
@@ -64,7 +67,8 @@ impl Sample {
         if self.bytes.len() > new.size() + new.size() / LONGER_BY {
             return false;
         }
-        let most = new.size() / 3;
+        // Together with the sample, which only this object may hold any more, no more than twice what it is.
+        let most = (new.size() - new.size() / SPARED).min(2 * new.size() - self.bytes.len());
         let beside = difference::beside(&self.bytes, &self.blocks, &new.raw(), most);
         beside.is_some_and(|beside| {
             new.keep_like(&self.bytes, beside);
@@ -88,6 +92,16 @@ mod tests {
         stored(&format!(
             "{{\"name\":\"{by}-{number}\",{fields}\"uid\":\"{number:x}\"}}"
         ))
+    }
+
+    /// Text that no other seed's is like.
+    fn letters(seed: u64, count: u64) -> String {
+        let letter = |at: u64| {
+            let mixed = (seed * 100_000 + at + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let mixed = (mixed ^ (mixed >> 31)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 58;
+            char::from(b'0' + mixed as u8)
+        };
+        (0..count).map(letter).collect()
     }
 
     #[test]
@@ -132,17 +146,33 @@ mod tests {
         assert!((1..=100 / UNLIKE + 1).contains(&tries), "{tries}");
     }
 
+    /// Names, times and owners of fields are everybody's, data are not.
+    #[test]
+    fn what_has_a_part_in_common_keeps_the_rest_if_that_spares_something() {
+        let kept = |sample: &str, text: &str| {
+            let mut samples = Samples::default();
+            samples.keep(&stored(sample));
+            let one = stored(text);
+            samples.keep(&one);
+            assert_eq!(one.raw(), text);
+            one.kept_size()
+        };
+        let of = |common: &str, seed: u64, own: u64| common.to_owned() + &letters(seed, own);
+        let (long, short) = (letters(1, 400), letters(1, 100));
+        let rest = kept(&of(&long, 2, 1000), &of(&long, 3, 1000));
+        assert!((1000..1020).contains(&rest), "{rest}");
+        assert_eq!(kept(&of(&short, 2, 1000), &of(&short, 3, 1000)), 1100);
+        // The sample may be there for this alone.
+        assert_eq!(kept(&of(&long, 2, 1600), &of(&long, 3, 1000)), 1400);
+        assert!(
+            kept(&of(&long, 2, 1600), &of(&long, 3, 200)) == 600,
+            "it is far too long"
+        );
+    }
+
     /// Whoever stores many small parts of large objects would have all of these held for good, and none counted.
     #[test]
     fn what_is_small_holds_nothing_that_is_large() {
-        let letters = |seed: u64, count: u64| -> String {
-            let letter = |at: u64| {
-                let mixed = (seed * 100_000 + at + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-                let mixed = (mixed ^ (mixed >> 31)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 58;
-                char::from(b'0' + mixed as u8)
-            };
-            (0..count).map(letter).collect()
-        };
         let mut samples = Samples::default();
         for seed in 0..UNLIKE as u64 - 1 {
             let large = letters(seed, 15_000);

@@ -155,6 +155,12 @@ impl Stored {
         self.key.rsplit_once('/').map_or(&*self.key, |(_, name)| name)
     }
 
+    /// `metadata.namespace`, as the key has it; of an object in no namespace it is something else.
+    pub fn namespace(&self) -> &str {
+        let mut parts = self.key.rsplit('/');
+        parts.nth(1).unwrap_or_default()
+    }
+
     /// Asked with the lock of what may be kept in hand: what was kept before it was written over is let go of with that lock, too.
     fn is_past(&self) -> bool {
         fence(Ordering::SeqCst);

@@ -29,7 +29,7 @@ pub(super) trait Sink: Send + Sync {
     /// Holds exactly what is in the list of this text, which is of the revision returned.
     ///
     /// # Errors
-    /// If it is no list of such objects; nothing has changed then.
+    /// If it is no list of such objects. A copy is as before then; who keeps none has been told of those in front of what cannot be read.
     fn replace(&self, list: &str) -> Result<String, serde_json::Error>;
 
     /// Does what the event of this text says.

@@ -84,10 +84,10 @@ impl Resources {
         self.known.get(number as usize)?.as_ref()
     }
 
-    fn remove(&mut self, resource: &Resource) -> Option<u32> {
-        let number = self.numbers.remove(resource)?;
-        self.known[number as usize] = None;
-        Some(number)
+    fn remove(&mut self, resource: &Resource) {
+        if let Some(number) = self.numbers.remove(resource) {
+            self.known[number as usize] = None;
+        }
     }
 }
 
@@ -135,9 +135,10 @@ impl Plains {
         true
     }
 
-    /// Removes one; whether it was there.
-    pub(super) fn remove(&mut self, uid: &str) -> bool {
-        compact(uid).is_some_and(|uid| self.all.remove(&uid).is_some())
+    /// Removes one; its resource, if it was there.
+    pub(super) fn remove(&mut self, uid: &str) -> Option<Arc<Resource>> {
+        let plain = self.all.remove(&compact(uid)?)?;
+        self.resources.get(plain.resource).cloned()
     }
 
     pub(super) fn get(&self, uid: &str) -> Option<Known<'_>> {
@@ -155,11 +156,9 @@ impl Plains {
         others.map(text).collect()
     }
 
-    /// There are none of the resource any more.
+    /// There are none of the resource any more: its number is another's next.
     pub(super) fn forget(&mut self, resource: &Resource) {
-        if let Some(number) = self.resources.remove(resource) {
-            self.all.retain(|_, plain| plain.resource != number);
-        }
+        self.resources.remove(resource);
     }
 }
 

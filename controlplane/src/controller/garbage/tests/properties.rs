@@ -243,8 +243,8 @@ impl World {
             };
             self.queue.extend(self.graph.observe(&resource, &change).wake);
         }
-        for observed in self.graph.keep(&resource, &listed) {
-            self.queue.extend(observed.wake);
+        for gone in self.graph.unlisted(&resource, &listed) {
+            self.queue.extend(self.graph.remove_unnamed(&gone).wake);
         }
     }
 
