@@ -64,10 +64,18 @@ fn what_is_followed_of_a_group_that_fails_stays_as_it_is() {
     assert_eq!(wanted(now, &[], &followed), BTreeSet::from([new, other]));
 }
 
-/// A collector that asks nobody, beside a quota that bounds config maps.
+/// A collector whose server has nothing, beside a quota that bounds config maps.
 async fn collector() -> Arc<Collector> {
-    let service = tower::service_fn(|_: http::Request<kube::client::Body>| {
-        std::future::pending::<Result<http::Response<kube::client::Body>, std::convert::Infallible>>()
+    let service = tower::service_fn(|request: http::Request<kube::client::Body>| async move {
+        if request.uri().query().is_some() {
+            // An informer's list.
+            std::future::pending::<()>().await;
+        }
+        let name = request.uri().path().rsplit('/').next();
+        let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 404,
+            "reason": "NotFound", "message": "not found", "details": {"name": name}});
+        let body = kube::client::Body::from(status.to_string().into_bytes());
+        Ok::<_, std::convert::Infallible>(http::Response::builder().status(404).body(body).unwrap())
     });
     let client = kube::Client::new(service, "default");
     let clock: Arc<dyn client::Clock> = Arc::new(client::SystemClock);
@@ -185,4 +193,25 @@ async fn nothing_of_a_shared_informer_is_taken_in_once_nobody_follows_it() {
     while !task.is_finished() {
         tokio::task::yield_now().await;
     }
+}
+
+/// An extension's server may tell of a deletion by another UID, or not at all.
+#[tokio::test(start_paused = true)]
+async fn what_the_server_has_no_more_keeps_no_owner_waiting() {
+    let collector = collector().await;
+    let going = json!({"metadata": {"namespace": "default", "name": "1", "uid": uid("1"), "finalizers": ["foregroundDeletion"],
+        "deletionTimestamp": "2026-01-01T00:00:00Z"}});
+    let mut dependent = object("a", Some("1"));
+    let owners = dependent.metadata.owner_references.iter_mut().flatten();
+    owners.for_each(|owner| owner.block_owner_deletion = Some(true));
+    collector.observe(&CONFIG_MAPS, &change(serde_json::from_value(going).unwrap(), true));
+    collector.observe(&PODS, &change(dependent, true));
+    woken(&collector).await;
+    let decided = lock(&collector.graph).decide(&uid("a"), |_| panic!("the owner is known"));
+    assert!(matches!(&decided, graph::Action::Delete { .. }), "{decided:?}");
+    collector.act(decided).await.unwrap();
+    assert!(!lock(&collector.graph).contains(&uid("a")));
+    assert_eq!(woken(&collector).await, BTreeSet::from(["1".to_owned()]));
+    let decided = lock(&collector.graph).decide(&uid("1"), |_| panic!("it has no owner"));
+    assert!(matches!(decided, graph::Action::SetFinalizers { .. }));
 }
