@@ -37,35 +37,35 @@ fn class_name(class: QosClass) -> Option<&'static str> {
 }
 
 impl CgroupNaming {
-    fn root_parts(&self) -> Vec<String> {
-        self.root
-            .split('/')
-            .filter(|part| !part.is_empty())
-            .map(str::to_owned)
-            .collect()
+    fn root_parts(&self) -> impl Iterator<Item = &str> {
+        self.root.split('/').filter(|part| !part.is_empty())
     }
 
-    /// The path of a cgroup with these parts below the root, as this driver spells it.
+    /// The path of a cgroup with these parts below the root, as this driver spells it. Each look at what pods use asks for all of theirs.
     fn path(&self, parts: &[&str]) -> String {
+        let mut path = String::new();
         match self.driver {
             CgroupDriver::Cgroupfs => {
-                let mut all = self.root_parts();
-                all.extend(parts.iter().map(|p| (*p).to_owned()));
-                format!("/{}", all.join("/"))
+                for part in self.root_parts().chain(parts.iter().copied()) {
+                    path.push('/');
+                    path.push_str(part);
+                }
             }
             CgroupDriver::Systemd => {
-                let mut all: Vec<String> = self
-                    .root_parts()
-                    .iter()
-                    .map(|part| part.trim_end_matches(".slice").replace('-', "_"))
-                    .collect();
-                all.extend(parts.iter().map(|p| p.replace('-', "_")));
-                let slices: Vec<String> = (1..=all.len())
-                    .map(|n| format!("{}.slice", all[..n].join("-")))
-                    .collect();
-                format!("/{}", slices.join("/"))
+                let root = self.root_parts().map(|part| part.trim_end_matches(".slice"));
+                let mut slice = String::new();
+                for part in root.chain(parts.iter().copied()) {
+                    if !slice.is_empty() {
+                        slice.push('-');
+                    }
+                    slice.push_str(&part.replace('-', "_"));
+                    path.push('/');
+                    path.push_str(&slice);
+                    path.push_str(".slice");
+                }
             }
         }
+        path
     }
 
     fn pod_in(&self, class: QosClass, uid: &str) -> String {
@@ -91,7 +91,12 @@ impl CgroupNaming {
 
     /// The pod's cgroup.
     pub fn pod(&self, pod: &Pod) -> String {
-        self.pod_in(class_of(pod), pod.metadata.uid.as_deref().unwrap_or_default())
+        self.pod_of(pod, class_of(pod))
+    }
+
+    /// The same for whoever knows its class already.
+    pub fn pod_of(&self, pod: &Pod, class: QosClass) -> String {
+        self.pod_in(class, pod.metadata.uid.as_deref().unwrap_or_default())
     }
 
     /// Everywhere a pod of this UID can have its cgroup.
@@ -129,9 +134,8 @@ impl CgroupNaming {
 
     /// The cgroup of all pods as upstream's messages spell it, a list of its parts.
     pub(super) fn kubepods_parts(&self) -> String {
-        let mut parts = self.root_parts();
-        parts.push("kubepods".to_owned());
-        let parts: Vec<String> = parts.iter().map(|part| format!("{part:?}")).collect();
+        let parts = self.root_parts().chain(["kubepods"]);
+        let parts: Vec<String> = parts.map(|part| format!("{part:?}")).collect();
         format!("[{}]", parts.join(" "))
     }
 

@@ -34,6 +34,8 @@ use tokio::time::Instant;
 /// How long the kernel and the runtime are waited for.
 const DEADLINE: Duration = Duration::from_secs(10);
 
+const CLASSES: [QosClass; 3] = [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort];
+
 /// A cgroup that is there.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Group {
@@ -415,7 +417,7 @@ impl Job {
 
     fn pod(&self, reader: &mut Reader<'_>, snapshot: &Arc<PodSnapshot>) -> PodLook {
         let mut look = self.without_cgroup(snapshot);
-        let (path, driver) = (self.naming.pod(&snapshot.pod), self.naming.driver);
+        let (path, driver) = (self.path(snapshot), self.naming.driver);
         look.own = self.group(reader, path.clone());
         if look.own.is_none() {
             return look;
@@ -447,9 +449,19 @@ impl Job {
             inside = inside.or_else(|| self.process_of_sandbox(reader, snapshot, &path));
         }
         // Whatever runs in the pod is in its network.
-        let devices = inside.and_then(|process| reader.proc(&format!("{process}/net/dev")));
-        look.interfaces = devices.map(|text| traffic::parse(&text)).unwrap_or_default();
+        let interfaces = inside.and_then(|process| reader.interfaces(process));
+        look.interfaces = interfaces.unwrap_or_default();
         look
+    }
+
+    /// The pod's cgroup. Its class is in its status, where it need not be told anew from what all its containers ask for.
+    fn path(&self, snapshot: &PodSnapshot) -> String {
+        let told = snapshot.status.qos_class.as_deref();
+        let class = CLASSES.into_iter().find(|class| told == Some(class.as_str()));
+        match class {
+            Some(class) => self.naming.pod_of(&snapshot.pod, class),
+            None => self.naming.pod(&snapshot.pod),
+        }
     }
 
     fn sandbox(&self, reader: &mut Reader<'_>, snapshot: &PodSnapshot, path: &str) -> Option<Group> {
@@ -465,10 +477,8 @@ impl Job {
     /// The sandbox's own process: those of a container may all be in cgroups it made.
     fn process_of_sandbox(&self, reader: &mut Reader<'_>, snapshot: &PodSnapshot, path: &str) -> Option<u32> {
         let sandbox = snapshot.observed.sandbox().filter(|sandbox| sandbox.ready)?;
-        let names = leaf::names(self.naming.driver, sandbox.id.as_str());
-        let mut found = names
-            .iter()
-            .filter_map(|name| reader.processes(&format!("{path}/{name}")));
+        let paths = leaf::paths(path, self.naming.driver, sandbox.id.as_str());
+        let mut found = paths.filter_map(|path| reader.processes(&path));
         found.find_map(|processes| processes.first().copied())
     }
 

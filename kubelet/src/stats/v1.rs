@@ -73,16 +73,23 @@ fn parts(stat: &str) -> Option<MemoryParts> {
     let mut parts = MemoryParts::default();
     let mut is_told = false;
     for (key, value) in pairs(stat) {
-        let into = match key {
-            "pgfault" => &mut parts.own_faults.0,
-            "pgmajfault" => &mut parts.own_faults.1,
-            "total_rss" => &mut parts.rss,
-            "total_cache" => &mut parts.cache,
-            "total_mapped_file" => &mut parts.mapped_file,
-            "total_active_file" => &mut parts.active_file,
-            "total_inactive_file" => &mut parts.inactive_file,
-            "total_pgfault" => &mut parts.faults.0,
-            "total_pgmajfault" => &mut parts.faults.1,
+        // Most are neither, and told by their first letter.
+        let into = match key.as_bytes().first() {
+            Some(b'p') => match key {
+                "pgfault" => &mut parts.own_faults.0,
+                "pgmajfault" => &mut parts.own_faults.1,
+                _ => continue,
+            },
+            Some(b't') => match key {
+                "total_rss" => &mut parts.rss,
+                "total_cache" => &mut parts.cache,
+                "total_mapped_file" => &mut parts.mapped_file,
+                "total_active_file" => &mut parts.active_file,
+                "total_inactive_file" => &mut parts.inactive_file,
+                "total_pgfault" => &mut parts.faults.0,
+                "total_pgmajfault" => &mut parts.faults.1,
+                _ => continue,
+            },
             _ => continue,
         };
         let Some(value) = number(value) else { continue };
