@@ -5,7 +5,7 @@
 use anyhow::Context;
 use client::Clock;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kubelet::cgroup::{CgroupSettings, Cgroups};
 use kubelet::config::{AuthorizationMode, Handlers, ServerConfig, ServingTls};
 use kubelet::host::machine::Roots;
@@ -33,7 +33,7 @@ use tokio_util::sync::CancellationToken;
 const MOUNT: &str = "/sys/fs/cgroup";
 const ROOT: &str = "/skiff-stats-bench";
 const ROUNDS: u32 = 10;
-const APART: Duration = Duration::from_millis(1_100);
+const APART: Duration = Duration::from_millis(2_100);
 /// The first argument of the process that asks.
 const CLIENT: &str = "client";
 const PAGES: [&str; 4] = [
@@ -381,7 +381,11 @@ async fn run() -> anyhow::Result<()> {
         }
         let snapshot = PodSnapshot {
             pod: Arc::new(pod),
-            status: Arc::default(),
+            // As the pod's worker has it.
+            status: Arc::new(PodStatus {
+                qos_class: Some("BestEffort".to_owned()),
+                ..PodStatus::default()
+            }),
             observed: Arc::new(observed(&uid)),
             active: true,
             ended: false,

@@ -1,7 +1,7 @@
 //! How cgroups are named under each driver (kubelet contract §7). Pure.
 
 use crate::id::PodUid;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use proto::api::qos::{QosClass, qos_class};
 
 /// Who makes the cgroups.
@@ -23,6 +23,8 @@ pub struct CgroupNaming {
     /// `cgroupsPerQOS`: pods have cgroups of their own.
     pub per_qos: bool,
 }
+
+const CLASSES: [QosClass; 3] = [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort];
 
 fn class_of(pod: &Pod) -> QosClass {
     pod.spec.as_ref().map_or(QosClass::BestEffort, qos_class)
@@ -91,17 +93,21 @@ impl CgroupNaming {
 
     /// The pod's cgroup.
     pub fn pod(&self, pod: &Pod) -> String {
-        self.pod_of(pod, class_of(pod))
+        self.pod_in(class_of(pod), pod.metadata.uid.as_deref().unwrap_or_default())
     }
 
-    /// The same for whoever knows its class already.
-    pub fn pod_of(&self, pod: &Pod, class: QosClass) -> String {
+    /// The same, for whoever has the status the pod's worker made: its class, which never changes, need not be told anew from what all
+    /// its containers ask for.
+    pub fn pod_with(&self, pod: &Pod, status: &PodStatus) -> String {
+        let told = status.qos_class.as_deref();
+        let class = CLASSES.into_iter().find(|class| told == Some(class.as_str()));
+        let class = class.unwrap_or_else(|| class_of(pod));
         self.pod_in(class, pod.metadata.uid.as_deref().unwrap_or_default())
     }
 
     /// Everywhere a pod of this UID can have its cgroup.
     pub fn pod_candidates(&self, uid: &str) -> [String; 3] {
-        [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort].map(|class| self.pod_in(class, uid))
+        CLASSES.map(|class| self.pod_in(class, uid))
     }
 
     /// CRI's `cgroup_parent`: the full path, or under systemd the last slice's name; empty without cgroups per QoS class.
@@ -202,6 +208,27 @@ mod tests {
             assert_eq!(naming.pod_parent(&pod(spec)), parent);
             let leaf = path.rsplit('/').next().expect("a last part");
             assert_eq!(naming.uid_of(leaf), Some(PodUid::from("u-1")), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_class_that_is_told_is_taken_and_any_other_word_is_not() {
+        let naming = CgroupNaming {
+            driver: CgroupDriver::Cgroupfs,
+            root: "/".into(),
+            per_qos: true,
+        };
+        for (told, path) in [
+            (Some("Guaranteed"), "/kubepods/podu-1"),
+            (Some("BestEffort"), "/kubepods/besteffort/podu-1"),
+            (Some("guaranteed"), "/kubepods/burstable/podu-1"),
+            (None, "/kubepods/burstable/podu-1"),
+        ] {
+            let status = PodStatus {
+                qos_class: told.map(str::to_owned),
+                ..PodStatus::default()
+            };
+            assert_eq!(naming.pod_with(&pod(BURSTABLE), &status), path, "{told:?}");
         }
     }
 

@@ -11,9 +11,10 @@ pub(super) fn paths(pod: &str, driver: CgroupDriver, id: &str) -> impl Iterator<
     };
     around.into_iter().map(move |(before, behind)| {
         let mut path = String::with_capacity(pod.len() + before.len() + id.len() + behind.len());
-        for part in [pod, before, id, behind] {
-            path.push_str(part);
-        }
+        path.push_str(pod);
+        path.push_str(before);
+        path.push_str(id);
+        path.push_str(behind);
         path
     })
 }

@@ -34,8 +34,6 @@ use tokio::time::Instant;
 /// How long the kernel and the runtime are waited for.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-const CLASSES: [QosClass; 3] = [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort];
-
 /// A cgroup that is there.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Group {
@@ -417,7 +415,8 @@ impl Job {
 
     fn pod(&self, reader: &mut Reader<'_>, snapshot: &Arc<PodSnapshot>) -> PodLook {
         let mut look = self.without_cgroup(snapshot);
-        let (path, driver) = (self.path(snapshot), self.naming.driver);
+        let path = self.naming.pod_with(&snapshot.pod, &snapshot.status);
+        let driver = self.naming.driver;
         look.own = self.group(reader, path.clone());
         if look.own.is_none() {
             return look;
@@ -452,16 +451,6 @@ impl Job {
         let interfaces = inside.and_then(|process| reader.interfaces(process));
         look.interfaces = interfaces.unwrap_or_default();
         look
-    }
-
-    /// The pod's cgroup. Its class is in its status, where it need not be told anew from what all its containers ask for.
-    fn path(&self, snapshot: &PodSnapshot) -> String {
-        let told = snapshot.status.qos_class.as_deref();
-        let class = CLASSES.into_iter().find(|class| told == Some(class.as_str()));
-        match class {
-            Some(class) => self.naming.pod_of(&snapshot.pod, class),
-            None => self.naming.pod(&snapshot.pod),
-        }
     }
 
     fn sandbox(&self, reader: &mut Reader<'_>, snapshot: &PodSnapshot, path: &str) -> Option<Group> {

@@ -140,6 +140,12 @@ mod tests {
         assert_eq!(value_of(text, "system_usec"), Some(5));
         assert_eq!(value_of(text, "usage"), None);
         assert_eq!((number("7\n"), number("max\n"), number("")), (Some(7), None, None));
+        assert_eq!(number("18446744073709551615"), Some(u64::MAX));
+        for none in ["18446744073709551616", "-1", "1 2", "1x", " \n"] {
+            assert_eq!(number(none), None, "{none}");
+        }
+        let told: Vec<_> = pairs("a 1\n\nb\nc 2 3\n é ü\nlast 9").collect();
+        assert_eq!(told, [("a", "1"), ("c", "2 3"), ("", "é ü"), ("last", "9")]);
         assert_eq!(
             (device("8:16"), device("8"), device("a:b")),
             (Some((8, 16)), None, None)

@@ -71,9 +71,9 @@ pub(super) fn object(out: &mut String, time: &str, fill: impl FnOnce(&mut Blocks
 impl Blocks<'_> {
     fn name(&mut self, name: &str) {
         separate(self.out);
-        for part in ["\"", name, "\":"] {
-            self.out.push_str(part);
-        }
+        self.out.push('"');
+        self.out.push_str(name);
+        self.out.push_str("\":");
     }
 
     /// An object in this one.
@@ -104,9 +104,9 @@ impl Blocks<'_> {
     /// A text in which there is nothing to escape.
     fn plain(&mut self, name: &str, text: &str) {
         self.name(name);
-        for part in ["\"", text, "\""] {
-            self.out.push_str(part);
-        }
+        self.out.push('"');
+        self.out.push_str(text);
+        self.out.push('"');
     }
 
     fn time(&mut self) {
