@@ -191,6 +191,7 @@ async fn a_pod_whose_logs_cannot_be_looked_at_holds_no_other_up() {
     let other = node.parts.context.pod_logs_dir.join("ns_a_a/c/0.log");
     let mut seen = observed("a").sandbox(true).running("c").build();
     seen.containers[0].log_path = other.display().to_string();
+    seen.containers[0].id = "other".into();
     let mut snapshot = (*node.parts.pods.list()[0]).clone();
     (snapshot.pod, snapshot.observed) = (Arc::new(pod("a").build()), Arc::new(seen));
     node.parts.pods.publish("a".into(), snapshot);
@@ -218,4 +219,5 @@ async fn a_pod_whose_logs_cannot_be_looked_at_holds_no_other_up() {
     };
     futures::future::join(pass, rotated).await;
     assert!(hung.await.expect("sound").is_ok_and(|went_on| went_on));
+    assert_eq!(rotator.watched.len(), 2);
 }
