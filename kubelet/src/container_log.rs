@@ -18,7 +18,7 @@ use crate::id::ContainerId;
 use crate::parts::Parts;
 use crate::runtime::RuntimeError;
 use crate::runtime::observed::ContainerState;
-use futures::FutureExt;
+use futures::{FutureExt, StreamExt};
 use rotation::{Log, Most, Step};
 use schedule::Sample;
 use std::collections::BTreeMap;
@@ -36,8 +36,10 @@ use tokio_util::sync::CancellationToken;
 const FILES_DEADLINE: Duration = Duration::from_secs(600);
 /// Logs that are due so soon are looked at together with those that are: one wake-up for many.
 const TOGETHER: Duration = Duration::from_millis(500);
-/// The key of looks at sizes: one at a time.
-const LOOKS: &str = "";
+/// How long a look at the sizes of one pod's logs is waited for: a file system that hangs holds the others up no longer.
+const LOOK_DEADLINE: Duration = Duration::from_secs(5);
+/// How many pods' logs are looked at at a time.
+const LOOKS: usize = 4;
 
 /// How long logs may become, and how many of them stay.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,6 +96,8 @@ pub struct Rotator {
     parts: Arc<Parts>,
     rules: Rules,
     files: FileWork,
+    /// Looks at sizes, one at a time for each pod's directory.
+    looks: FileWork,
     workers: Arc<Semaphore>,
     watched: BTreeMap<ContainerId, Watched>,
     /// Each tells whether the runtime said that it opened a log.
@@ -110,6 +114,7 @@ impl Rotator {
         Self {
             parts,
             files: FileWork::new(FILES_DEADLINE),
+            looks: FileWork::new(LOOK_DEADLINE),
             workers: Arc::new(Semaphore::new(rules.workers.min(Semaphore::MAX_PERMITS))),
             rules,
             watched: BTreeMap::new(),
@@ -147,20 +152,29 @@ impl Rotator {
             .watched
             .iter()
             .filter(|(_, log)| !log.busy && log.due <= now + TOGETHER);
-        let due: Vec<(ContainerId, Log)> = due.map(|(id, watched)| (id.clone(), watched.log.clone())).collect();
-        if due.is_empty() {
-            return;
+        let mut pods: BTreeMap<String, Vec<(ContainerId, Log)>> = BTreeMap::new();
+        for (id, watched) in due {
+            let of_pod = pods.entry(watched.log.pod()).or_default();
+            of_pod.push((id.clone(), watched.log.clone()));
         }
-        let logs: Vec<Log> = due.iter().map(|(_, log)| log.clone()).collect();
-        let root = self.parts.context.pod_logs_dir.clone();
-        let sizes = self.files.run(LOOKS, move || rotation::sizes(&root, &logs)).await;
-        let now = Instant::now();
-        let sizes = sizes.unwrap_or_else(|error| {
-            tracing::warn!(%error, "the sizes of containers' logs cannot be read");
-            due.iter().map(|_| Err(io::ErrorKind::TimedOut.into())).collect()
-        });
-        for ((id, log), size) in due.into_iter().zip(sizes) {
-            self.judge(id, log, size, size_max, now);
+        let (root, looks) = (self.parts.context.pod_logs_dir.clone(), self.looks.clone());
+        let look = |(pod, due): (String, Vec<(ContainerId, Log)>)| {
+            let logs: Vec<Log> = due.iter().map(|(_, log)| log.clone()).collect();
+            let root = root.clone();
+            let sizes = looks.run(&pod, move || rotation::sizes(&root, &logs));
+            sizes.map(|sizes| (pod, due, sizes))
+        };
+        let mut looked = futures::stream::iter(pods).map(look).buffer_unordered(LOOKS);
+        // Whoever is told of is worked on while others are waited for.
+        while let Some((pod, due, sizes)) = looked.next().await {
+            let now = Instant::now();
+            let sizes = sizes.unwrap_or_else(|error| {
+                tracing::warn!(pod, %error, "the sizes of containers' logs cannot be read");
+                due.iter().map(|_| Err(io::ErrorKind::TimedOut.into())).collect()
+            });
+            for ((id, log), size) in due.into_iter().zip(sizes) {
+                self.judge(id, log, size, size_max, now);
+            }
         }
     }
 

@@ -134,7 +134,13 @@ impl Images {
     /// Images of a kubelet's runtime.
     pub fn new(parts: &Parts, records: Records, rules: Rules) -> Self {
         let runtime = parts.runtime.clone();
-        let puller = Puller::new(runtime.clone(), records.clone(), rules.parallel_max, rules.rate);
+        let given = Given::default();
+        let puller = Puller::new(
+            runtime.clone(),
+            (records.clone(), given.clone()),
+            rules.parallel_max,
+            rules.rate,
+        );
         let (objects, metrics) = (parts.objects.clone(), &parts.metrics.providers);
         let providers = Providers::new(&rules.providers, objects, parts.clock.clone(), metrics);
         Self {
@@ -148,7 +154,7 @@ impl Images {
             clock: parts.clock.clone(),
             rules: Arc::new(rules),
             files: FileWork::new(node_logins::DEADLINE),
-            given: Given::default(),
+            given,
         }
     }
 
@@ -169,7 +175,7 @@ impl Images {
         self.given.lately()
     }
 
-    /// The images that were pulled since this was last asked, by id, each with when.
+    /// The images that were pulled since this was last asked, by what the runtime called each (an id or a digest), each with when.
     pub fn take_pulled(&self) -> BTreeMap<String, Instant> {
         self.given.take_pulled()
     }
@@ -325,7 +331,6 @@ impl Images {
         let waited = begun.elapsed();
         match result {
             Ok((info, pulled)) => {
-                self.given.pulled(&info.id);
                 self.metrics.pulled(info.size, waited);
                 let message = format!(
                     "Successfully pulled image \"{given}\" in {} ({} including waiting). Image size: {} bytes.",

@@ -1,7 +1,7 @@
 //! How cgroups are named under each driver (kubelet contract §7). Pure.
 
 use crate::id::PodUid;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use proto::api::qos::{QosClass, qos_class};
 
 /// Who makes the cgroups.
@@ -24,6 +24,8 @@ pub struct CgroupNaming {
     pub per_qos: bool,
 }
 
+const CLASSES: [QosClass; 3] = [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort];
+
 fn class_of(pod: &Pod) -> QosClass {
     pod.spec.as_ref().map_or(QosClass::BestEffort, qos_class)
 }
@@ -37,35 +39,35 @@ fn class_name(class: QosClass) -> Option<&'static str> {
 }
 
 impl CgroupNaming {
-    fn root_parts(&self) -> Vec<String> {
-        self.root
-            .split('/')
-            .filter(|part| !part.is_empty())
-            .map(str::to_owned)
-            .collect()
+    fn root_parts(&self) -> impl Iterator<Item = &str> {
+        self.root.split('/').filter(|part| !part.is_empty())
     }
 
-    /// The path of a cgroup with these parts below the root, as this driver spells it.
+    /// The path of a cgroup with these parts below the root, as this driver spells it. Each look at what pods use asks for all of theirs.
     fn path(&self, parts: &[&str]) -> String {
+        let mut path = String::new();
         match self.driver {
             CgroupDriver::Cgroupfs => {
-                let mut all = self.root_parts();
-                all.extend(parts.iter().map(|p| (*p).to_owned()));
-                format!("/{}", all.join("/"))
+                for part in self.root_parts().chain(parts.iter().copied()) {
+                    path.push('/');
+                    path.push_str(part);
+                }
             }
             CgroupDriver::Systemd => {
-                let mut all: Vec<String> = self
-                    .root_parts()
-                    .iter()
-                    .map(|part| part.trim_end_matches(".slice").replace('-', "_"))
-                    .collect();
-                all.extend(parts.iter().map(|p| p.replace('-', "_")));
-                let slices: Vec<String> = (1..=all.len())
-                    .map(|n| format!("{}.slice", all[..n].join("-")))
-                    .collect();
-                format!("/{}", slices.join("/"))
+                let root = self.root_parts().map(|part| part.trim_end_matches(".slice"));
+                let mut slice = String::new();
+                for part in root.chain(parts.iter().copied()) {
+                    if !slice.is_empty() {
+                        slice.push('-');
+                    }
+                    slice.push_str(&part.replace('-', "_"));
+                    path.push('/');
+                    path.push_str(&slice);
+                    path.push_str(".slice");
+                }
             }
         }
+        path
     }
 
     fn pod_in(&self, class: QosClass, uid: &str) -> String {
@@ -94,9 +96,18 @@ impl CgroupNaming {
         self.pod_in(class_of(pod), pod.metadata.uid.as_deref().unwrap_or_default())
     }
 
+    /// The same, for whoever has the status the pod's worker made: its class, which never changes, need not be told anew from what all
+    /// its containers ask for.
+    pub fn pod_with(&self, pod: &Pod, status: &PodStatus) -> String {
+        let told = status.qos_class.as_deref();
+        let class = CLASSES.into_iter().find(|class| told == Some(class.as_str()));
+        let class = class.unwrap_or_else(|| class_of(pod));
+        self.pod_in(class, pod.metadata.uid.as_deref().unwrap_or_default())
+    }
+
     /// Everywhere a pod of this UID can have its cgroup.
     pub fn pod_candidates(&self, uid: &str) -> [String; 3] {
-        [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort].map(|class| self.pod_in(class, uid))
+        CLASSES.map(|class| self.pod_in(class, uid))
     }
 
     /// CRI's `cgroup_parent`: the full path, or under systemd the last slice's name; empty without cgroups per QoS class.
@@ -129,9 +140,8 @@ impl CgroupNaming {
 
     /// The cgroup of all pods as upstream's messages spell it, a list of its parts.
     pub(super) fn kubepods_parts(&self) -> String {
-        let mut parts = self.root_parts();
-        parts.push("kubepods".to_owned());
-        let parts: Vec<String> = parts.iter().map(|part| format!("{part:?}")).collect();
+        let parts = self.root_parts().chain(["kubepods"]);
+        let parts: Vec<String> = parts.map(|part| format!("{part:?}")).collect();
         format!("[{}]", parts.join(" "))
     }
 
@@ -198,6 +208,27 @@ mod tests {
             assert_eq!(naming.pod_parent(&pod(spec)), parent);
             let leaf = path.rsplit('/').next().expect("a last part");
             assert_eq!(naming.uid_of(leaf), Some(PodUid::from("u-1")), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_class_that_is_told_is_taken_and_any_other_word_is_not() {
+        let naming = CgroupNaming {
+            driver: CgroupDriver::Cgroupfs,
+            root: "/".into(),
+            per_qos: true,
+        };
+        for (told, path) in [
+            (Some("Guaranteed"), "/kubepods/podu-1"),
+            (Some("BestEffort"), "/kubepods/besteffort/podu-1"),
+            (Some("guaranteed"), "/kubepods/burstable/podu-1"),
+            (None, "/kubepods/burstable/podu-1"),
+        ] {
+            let status = PodStatus {
+                qos_class: told.map(str::to_owned),
+                ..PodStatus::default()
+            };
+            assert_eq!(naming.pod_with(&pod(BURSTABLE), &status), path, "{told:?}");
         }
     }
 

@@ -227,8 +227,11 @@ impl ImageCollector {
         let images = self.parts.runtime.list_images().await?;
         let used = self.used().await?;
         let now = self.since_begun(Instant::now());
-        for (id, at) in self.images.take_pulled() {
-            history.pulled(&id, self.since_begun(at));
+        for (name, at) in self.images.take_pulled() {
+            let named = Used([name].into());
+            for image in images.iter().filter(|image| named.has(image)) {
+                history.pulled(&image.id, self.since_begun(at));
+            }
         }
         history.note(&images, &used, now);
         let choice = images::choose(&images, history, &used, &self.kept, &self.rules, now);
@@ -260,7 +263,8 @@ impl ImageCollector {
         Ok(used)
     }
 
-    /// Removes images one after another until so much is free; goes on past failures.
+    /// Removes images one after another until so much is free; goes on past failures. Where it cannot be told any more what is used, it
+    /// ends as if that image could not be removed: what was removed before counts.
     async fn remove(
         &self,
         history: &mut History,
@@ -271,6 +275,30 @@ impl ImageCollector {
         until: Option<i64>,
     ) -> Result<Removed, PassError> {
         let mut removed = Removed::default();
+        let done = self
+            .remove_each(history, look, (order, reason), (path, until), &mut removed)
+            .await;
+        if removed.images > 0 {
+            // Who may use an image is forgotten with it: should it come back, that is another one.
+            self.images.forget_gone().await;
+        }
+        match done {
+            Err(PassError::Runtime(error)) if removed.images > 0 => {
+                removed.first.get_or_insert(error);
+                Ok(removed)
+            }
+            done => done.map(|()| removed),
+        }
+    }
+
+    async fn remove_each(
+        &self,
+        history: &mut History,
+        look: &Look,
+        (order, reason): (&[String], Reason),
+        (path, until): (Option<&Path>, Option<i64>),
+        removed: &mut Removed,
+    ) -> Result<(), PassError> {
         let mut available = match path {
             Some(path) => self.space(path).await?.available,
             None => 0,
@@ -312,11 +340,7 @@ impl ImageCollector {
                 }
             }
         }
-        if removed.images > 0 {
-            // Who may use an image is forgotten with it: should it come back, that is another one.
-            self.images.forget_gone().await;
-        }
-        Ok(removed)
+        Ok(())
     }
 
     /// What is free after the removal of an image of that size. Not every file system tells at once.

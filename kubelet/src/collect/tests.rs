@@ -247,6 +247,39 @@ async fn it_is_told_why_too_little_became_free() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_became_free_is_told_though_what_is_used_cannot_be_told_any_more() {
+    let (bench, alive) = with_images().await;
+    let collector = collector(&bench, &alive, Rules::default());
+    let images = Images::new(
+        &alive.parts,
+        Records::new(&bench.root_dir(), bench.clock.clone()),
+        ImageRules::default(),
+    );
+    let (by_size, runtime) = (measure(&bench.runtime), bench.runtime.clone());
+    let first = AtomicI64::new(0);
+    // The first removal that frees something is the last before the runtime fails.
+    let measure: Measure = Arc::new(move |path: &Path| {
+        let space = by_size(path);
+        let before = first.fetch_max(space.available, Ordering::Relaxed);
+        if before > 0 && space.available > before {
+            let failing = RuntimeError::new("ListContainers", Code::Unavailable, "containerd restarts");
+            runtime.next("ListContainers", Mishap::Fail(failing));
+        }
+        space
+    });
+    let breaking = ImageCollector::new(alive.parts.clone(), images, images::Rules::default(), None, measure);
+    let error = breaking.delete_unused().await.expect_err("it is not all");
+    let PassError::Removal { freed, .. } = &error else {
+        panic!("{error}");
+    };
+    assert_eq!(*freed, i64::try_from(20 * GIB).expect("small"));
+    assert!(error.to_string().ends_with("containerd restarts"), "{error}");
+    collector.delete_unused_images().await.expect("the others");
+    assert_eq!(left(&bench), ["sha256:web"]);
+    alive.kill().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_file_system_that_is_not_there_is_told_and_a_first_failure_is_no_news() {
     let bench = Bench::new();
     bench.runtime.set_image_file_system("/nowhere/at/all");

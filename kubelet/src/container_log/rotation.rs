@@ -62,6 +62,12 @@ impl Log {
     fn open(&self, root: &Path) -> io::Result<Directory> {
         Directory::open(root, &self.directory)
     }
+
+    /// The name of its pod's directory.
+    pub(super) fn pod(&self) -> String {
+        let first = self.directory.components().next();
+        first.map_or_else(String::new, |part| part.as_os_str().to_string_lossy().into_owned())
+    }
 }
 
 /// The sizes of logs; nothing of one that is not there. One system call a log, because this is done all the time; a link on the way

@@ -45,10 +45,7 @@ pub(crate) fn parse(text: &str) -> Vec<Traffic> {
         if IGNORED.iter().any(|prefix| name.starts_with(prefix)) {
             return None;
         }
-        let mut columns = [None; 12];
-        for (column, number) in columns.iter_mut().zip(numbers.split_ascii_whitespace()) {
-            *column = number.parse().ok();
-        }
+        let columns = columns(numbers);
         let carried = |from: usize| match columns[from..] {
             [Some(bytes), Some(packets), Some(errors), Some(dropped), ..] => Some(Carried {
                 bytes,
@@ -65,6 +62,26 @@ pub(crate) fn parse(text: &str) -> Vec<Traffic> {
         })
     };
     text.lines().filter_map(interface).take(INTERFACES_MAX).collect()
+}
+
+/// The first numbers of a line; nothing in place of what is none. Read byte by byte: each pod has such lines, in each look.
+fn columns(line: &str) -> [Option<u64>; 12] {
+    let mut columns = [None; 12];
+    let (mut at, mut inside) = (0, false);
+    for byte in line.as_bytes() {
+        if byte.is_ascii_whitespace() {
+            at += usize::from(inside);
+            inside = false;
+            continue;
+        }
+        let Some(column) = columns.get_mut(at) else { break };
+        let before = if inside { *column } else { Some(0u64) };
+        inside = true;
+        let digit = byte.wrapping_sub(b'0');
+        let grown = before.and_then(|before| before.checked_mul(10)?.checked_add(u64::from(digit)));
+        *column = grown.filter(|_| digit <= 9);
+    }
+    columns
 }
 
 #[cfg(test)]
@@ -96,6 +113,12 @@ mod tests {
         assert_eq!(parse(text), [eth0]);
         assert_eq!(parse("nonsense"), []);
         assert_eq!(parse("eth0: 1 2 3 4 5 6 7 8 9\n"), [], "half a line");
+        for broken in ["x", "7x", "x7", "-7", "18446744073709551616", "18446744073709551610000"] {
+            let line = format!("eth0: 1 2 3 {broken} 5 6 7 8 9 10 11 12\n");
+            assert_eq!(parse(&line), [], "{broken}");
+        }
+        let most = parse("eth0: 1 2 3 4 5 6 7 8 9 10 11\t18446744073709551615\n");
+        assert_eq!(most[0].sent.dropped, u64::MAX);
         let many: String = (0..1000)
             .map(|n| format!("x{n}: 1 2 3 4 5 6 7 8 9 10 11 12\n"))
             .collect();

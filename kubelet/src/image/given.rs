@@ -38,7 +38,7 @@ impl Given {
         given.keys().cloned().collect()
     }
 
-    /// Notes that the image was pulled now.
+    /// Notes that the image was pulled now, which the runtime calls so.
     pub(super) fn pulled(&self, id: &str) {
         let pulled = &mut self.noted().pulled;
         if pulled.len() < PULLED_MAX || pulled.contains_key(id) {

@@ -2,6 +2,7 @@
 //! served. A pull that has begun is finished even if nobody waits for it any more; one that has not ends with the last who
 //! waits. One that hangs holds others up for [`TURN_MAX`], and ends after [`PULL_MAX`]: upstream bounds neither.
 
+use super::given::Given;
 use super::records::{Pull, RecordError, Records};
 use crate::rate::{Bucket, Rate};
 use crate::runtime::{Runtime, RuntimeError};
@@ -58,6 +59,7 @@ type Key = (String, String);
 pub struct Puller {
     runtime: Arc<dyn Runtime>,
     records: Records,
+    given: Given,
     permits: Arc<Semaphore>,
     bucket: Arc<Mutex<Bucket>>,
     joined: Arc<Mutex<Joined>>,
@@ -102,11 +104,18 @@ impl Joined {
 }
 
 impl Puller {
-    /// A puller that runs at most `parallel_max` pulls at a time, and begins them at this rate.
-    pub fn new(runtime: Arc<dyn Runtime>, records: Records, parallel_max: usize, rate: Rate) -> Self {
+    /// A puller that runs at most `parallel_max` pulls at a time, and begins them at this rate. What was pulled it notes for others, and
+    /// what it begins on disk.
+    pub(super) fn new(
+        runtime: Arc<dyn Runtime>,
+        (records, given): (Records, Given),
+        parallel_max: usize,
+        rate: Rate,
+    ) -> Self {
         Self {
             runtime,
             records,
+            given,
             permits: Arc::new(Semaphore::new(parallel_max.max(1))),
             bucket: Arc::new(Mutex::new(Bucket::new(rate))),
             joined: Arc::default(),
@@ -192,7 +201,11 @@ impl Puller {
         let record = self.records.begin(image).await?;
         let pull = pull_with_any(&*self.runtime, image, credentials, sandbox);
         match bounded(image, turn, pull).await {
-            Ok(pulled) => Ok((pulled, Arc::new(record))),
+            Ok(pulled) => {
+                // Here, and not where it is waited for: nobody may.
+                self.given.pulled(&pulled.reference);
+                Ok((pulled, Arc::new(record)))
+            }
             Err(error) => {
                 record.failed().await;
                 Err(error.into())

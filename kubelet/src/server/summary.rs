@@ -59,11 +59,12 @@ pub(super) async fn told_where_needed(server: &Server, look: &Look) -> Arc<Optio
 
 fn document(name: &str, look: &Look, told: &Option<Vec<ContainerUsage>>, rest: Option<&Rest>) -> String {
     let (at, mut out) = (look.at.to_string(), String::new());
+    let mut times = Times::default();
     object(&mut out, &at, |document| {
         document.object("node", |of| node(of, name, look, rest));
         document.list("pods", |out| {
             for one in &look.pods {
-                object(out, &at, |of| pod(of, look, one, told, rest));
+                object(out, &at, |of| pod(of, (look, &at), one, told, rest, &mut times));
             }
         });
     });
@@ -125,7 +126,28 @@ fn load(into: &mut Blocks<'_>, numbers: &Numbers, rate: Option<u64>) {
     into.swap(numbers);
 }
 
-fn pod(out: &mut Blocks<'_>, look: &Look, pod: &PodLook, told: &Option<Vec<ContainerUsage>>, rest: Option<&Rest>) {
+/// Times as text: many pods' files were counted at one time.
+#[derive(Default)]
+struct Times(Option<(Timestamp, String)>);
+
+impl Times {
+    fn text(&mut self, of: Timestamp) -> &str {
+        if self.0.as_ref().is_none_or(|(known, _)| *known != of) {
+            self.0 = Some((of, of.to_string()));
+        }
+        self.0.as_ref().map(|(_, text)| text.as_str()).unwrap_or_default()
+    }
+}
+
+/// `look` with its time as text.
+fn pod(
+    out: &mut Blocks<'_>,
+    (look, at): (&Look, &str),
+    pod: &PodLook,
+    told: &Option<Vec<ContainerUsage>>,
+    rest: Option<&Rest>,
+    times: &mut Times,
+) {
     let snapshot = &pod.snapshot;
     let files = rest.and_then(|rest| rest.files.get(&snapshot.observed.uid));
     let running = running(pod, told);
@@ -138,8 +160,11 @@ fn pod(out: &mut Blocks<'_>, look: &Look, pod: &PodLook, told: &Option<Vec<Conta
     out.text("startTime", &started(snapshot).unwrap_or(look.at).to_string());
     out.list("containers", |out| {
         for one in &running {
-            let at = one.at(look.at).to_string();
-            object(out, &at, |block| container(block, one, rest, files));
+            let own = Some(one.at(look.at)).filter(|own| *own != look.at);
+            let own = own.map(|own| own.to_string());
+            object(out, own.as_deref().unwrap_or(at), |block| {
+                container(block, one, rest, files);
+            });
         }
     });
     match &pod.own {
@@ -161,7 +186,7 @@ fn pod(out: &mut Blocks<'_>, look: &Look, pod: &PodLook, told: &Option<Vec<Conta
         out.object("process_stats", |block| block.number("process_count", processes));
     }
     if let Some(files) = files {
-        out.volumes(files);
+        out.volumes(files, times.text(files.at));
         out.disk(
             "ephemeral-storage",
             Some(rest.disks.node.disk),

@@ -2,12 +2,21 @@
 
 use crate::cgroup::CgroupDriver;
 
-/// The names a container's, or a sandbox's, cgroup may have: containerd's first, then CRI-O's.
-pub(super) fn names(driver: CgroupDriver, id: &str) -> [String; 2] {
-    match driver {
-        CgroupDriver::Cgroupfs => [id.to_owned(), format!("crio-{id}")],
-        CgroupDriver::Systemd => [format!("cri-containerd-{id}.scope"), format!("crio-{id}.scope")],
-    }
+/// Where below its pod's a container's, or a sandbox's, cgroup may be: by containerd's name first, then by CRI-O's. Made as they are asked
+/// for, because the first nearly always is it.
+pub(super) fn paths(pod: &str, driver: CgroupDriver, id: &str) -> impl Iterator<Item = String> {
+    let around = match driver {
+        CgroupDriver::Cgroupfs => [("/", ""), ("/crio-", "")],
+        CgroupDriver::Systemd => [("/cri-containerd-", ".scope"), ("/crio-", ".scope")],
+    };
+    around.into_iter().map(move |(before, behind)| {
+        let mut path = String::with_capacity(pod.len() + before.len() + id.len() + behind.len());
+        path.push_str(pod);
+        path.push_str(before);
+        path.push_str(id);
+        path.push_str(behind);
+        path
+    })
 }
 
 /// The cgroup of a process among the lines of its `cgroup` file: of the unified tree, or of that with the memory controller.
@@ -32,10 +41,11 @@ mod tests {
 
     #[test]
     fn containers_are_named_by_driver_and_runtime() {
-        assert_eq!(names(CgroupDriver::Cgroupfs, "c1"), ["c1", "crio-c1"]);
+        let paths = |driver| paths("/p", driver, "c1").collect::<Vec<_>>();
+        assert_eq!(paths(CgroupDriver::Cgroupfs), ["/p/c1", "/p/crio-c1"]);
         assert_eq!(
-            names(CgroupDriver::Systemd, "c1"),
-            ["cri-containerd-c1.scope", "crio-c1.scope"]
+            paths(CgroupDriver::Systemd),
+            ["/p/cri-containerd-c1.scope", "/p/crio-c1.scope"]
         );
     }
 

@@ -33,6 +33,8 @@ pub(super) struct Opened {
     most: usize,
     /// When is looked.
     now: Duration,
+    /// Nothing is to be closed before.
+    due: Duration,
     /// Whether somebody will close what is not read any more.
     attended: bool,
 }
@@ -41,10 +43,23 @@ pub(super) struct Opened {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Kept(Arc<Mutex<Opened>>);
 
+/// Whether a file stays open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Keep {
+    /// It is read rarely.
+    Never,
+    /// It is read often.
+    Open,
+    /// It is read often, and if it was read less than so long ago, it is to be opened anew all the same.
+    Rested(Duration),
+}
+
 /// What is open of one cgroup.
 #[derive(Debug, Default)]
 pub(super) struct Cgroup {
     now: Duration,
+    /// The place of the file that is likely read next: each look reads the same in the same order.
+    next: usize,
     /// Its directories, by tree; nothing where it is not there.
     directories: Vec<Open<Option<OwnedFd>>>,
     files: Vec<Open<File>>,
@@ -55,6 +70,8 @@ struct Open<T> {
     name: &'static str,
     it: T,
     used: Duration,
+    /// How long ago that must be before it is read again.
+    rest: Duration,
     /// Whether it was opened by this look.
     fresh: bool,
 }
@@ -66,6 +83,7 @@ impl Default for Opened {
             count: 0,
             most: MOST,
             now: Duration::ZERO,
+            due: Duration::ZERO,
             attended: false,
         }
     }
@@ -78,6 +96,9 @@ impl Kept {
         let mut opened = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         opened.now = now;
         let looked = look(&mut opened);
+        if opened.attended && now < opened.due {
+            return looked;
+        }
         if let Some(next) = opened.let_go(now)
             && !std::mem::replace(&mut opened.attended, true)
         {
@@ -109,13 +130,12 @@ async fn attend(opened: Weak<Mutex<Opened>>, begun: Instant, mut next: Duration)
 impl Opened {
     /// Reads from the cgroup of that path, and keeps what that leaves open of it, if there is room.
     pub(super) fn with<T>(&mut self, path: &str, read: impl FnOnce(&mut Cgroup) -> T) -> T {
-        if !self.cgroups.contains_key(path) {
-            self.cgroups.insert(path.into(), Cgroup::default());
-        }
-        let mut none = Cgroup::default();
-        let cgroup = self.cgroups.get_mut(path).unwrap_or(&mut none);
+        let cgroup = match self.cgroups.get_mut(path) {
+            Some(cgroup) => cgroup,
+            None => self.cgroups.entry(path.into()).or_default(),
+        };
         let others = self.count - cgroup.count();
-        cgroup.now = self.now;
+        (cgroup.now, cgroup.next) = (self.now, 0);
         cgroup.directories.iter_mut().for_each(|open| open.fresh = false);
         let done = read(cgroup);
         cgroup.directories.retain(|open| open.it.is_some());
@@ -139,7 +159,9 @@ impl Opened {
         });
         self.count = self.cgroups.values().map(Cgroup::count).sum();
         let used = self.cgroups.values().flat_map(Cgroup::used);
-        used.min().map(|used| used + KEPT)
+        let due = used.min().map(|used| used + KEPT);
+        self.due = due.unwrap_or_default();
+        due
     }
 
     /// How many descriptors there are.
@@ -159,29 +181,48 @@ impl Cgroup {
         directories.chain(self.files.iter().map(|open| open.used))
     }
 
-    /// Reads one of its files into the buffer, and keeps it open if it is read often; how long it is, or nothing if it is not there. `at` is
-    /// where the cgroup is in that tree.
+    /// Reads one of its files into the buffer; how long it is, or nothing if it is not there. `keep` is asked of a file that is not open
+    /// whether it is to stay open, and must say the same each time. `at` is where the cgroup is in that tree.
     pub(super) fn read(
         &mut self,
         (tree, name): (&'static str, &'static str),
-        often: bool,
+        keep: impl Fn() -> Keep,
         at: impl Fn() -> Option<PathBuf>,
         buffer: &mut Vec<u8>,
     ) -> Option<usize> {
-        if let Some(place) = self.files.iter().position(|open| open.name == name) {
+        let place = self.place(name);
+        if let Some(place) = place {
             let open = &mut self.files[place];
-            if let Some(length) = whole(&open.it, buffer) {
+            self.next = place + 1;
+            let is_old = self.now.saturating_sub(open.used) < open.rest;
+            if !is_old && let Some(length) = whole(&open.it, buffer) {
                 open.used = self.now;
                 return Some(length);
             }
-            self.files.swap_remove(place);
+            self.files.remove(place);
         }
         let file = self.open(tree, name, at)?;
         let length = whole(&file, buffer)?;
-        if often {
-            self.files.push(Open::new(name, file, self.now));
-        }
+        let rest = match keep() {
+            Keep::Never => return Some(length),
+            Keep::Open => Duration::ZERO,
+            Keep::Rested(rest) => rest,
+        };
+        let open = Open {
+            rest,
+            ..Open::new(name, file, self.now)
+        };
+        self.files.insert(place.unwrap_or(self.files.len()), open);
         Some(length)
+    }
+
+    /// Where that file is among those that are open.
+    fn place(&self, name: &str) -> Option<usize> {
+        let is_it = |open: &Open<File>| open.name == name;
+        match self.files.get(self.next).is_some_and(is_it) {
+            true => Some(self.next),
+            false => self.files.iter().position(is_it),
+        }
     }
 
     fn open(&mut self, tree: &'static str, name: &str, at: impl Fn() -> Option<PathBuf>) -> Option<File> {
@@ -212,6 +253,7 @@ impl<T> Open<T> {
             name,
             it,
             used: now,
+            rest: Duration::ZERO,
             fresh: true,
         }
     }

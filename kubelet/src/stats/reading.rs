@@ -1,15 +1,17 @@
 //! Reads cgroups' files: the edge below [`super::v1`] and [`super::v2`].
 
 use super::numbers::{Device, Numbers};
-use super::opened::{self, Cgroup, Opened};
+use super::opened::{self, Cgroup, Keep, Opened};
 use super::text::Texts;
 use super::{leaf, v1, v2};
 use crate::cgroup::{CgroupDriver, Cgroups};
 use crate::host::machine::Roots;
+use crate::host::traffic::{self, Traffic};
 use client::ordered::CollectOrdered;
 use jiff::Timestamp;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Files that every look reads, whatever it is for.
 const OFTEN: [&str; 14] = [
@@ -28,6 +30,10 @@ const OFTEN: [&str; 14] = [
     "memory.swap.max",
     "memory.usage_in_bytes",
 ];
+
+/// For how long version 1 keeps a list of processes that somebody read and has open (`CGROUP_PIDLIST_DESTROY_DELAY`, a second), with as
+/// much again for its timers.
+const RESTED: Duration = Duration::from_secs(2);
 
 /// How much is looked at; each has all that is before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -101,7 +107,11 @@ struct Group<'a> {
 impl Texts for Group<'_> {
     fn text(&mut self, tree: &'static str, file: &'static str) -> Option<&str> {
         let at = || Some(below(self.trees.of_controller(tree)?, self.path));
-        let length = self.cgroup.read((tree, file), OFTEN.contains(&file), at, self.buffer)?;
+        let keep = || match OFTEN.contains(&file) {
+            true => Keep::Open,
+            false => Keep::Never,
+        };
+        let length = self.cgroup.read((tree, file), keep, at, self.buffer)?;
         std::str::from_utf8(&self.buffer[..length]).ok()
     }
 }
@@ -156,8 +166,7 @@ impl<'a> Reader<'a> {
         id: &str,
         depth: Depth,
     ) -> Option<(String, Numbers)> {
-        leaf::names(driver, id).into_iter().find_map(|name| {
-            let path = format!("{pod}/{name}");
+        leaf::paths(pod, driver, id).find_map(|path| {
             let numbers = self.numbers(&path, depth);
             numbers.is_told().then_some((path, numbers))
         })
@@ -167,9 +176,13 @@ impl<'a> Reader<'a> {
     pub(super) fn processes(&mut self, path: &str) -> Option<Vec<u32>> {
         let (trees, tree) = (self.trees, self.trees.of_processes());
         let at = || Some(below(trees.of_controller(tree)?, path));
-        // What a file of version 1 that stays open tells of processes may be as old as the last look.
-        let (often, buffer) = (trees.is_unified(), &mut self.buffer);
-        let read = |cgroup: &mut Cgroup| cgroup.read((tree, "cgroup.procs"), often, at, buffer);
+        let (unified, buffer) = (trees.is_unified(), &mut self.buffer);
+        let keep = || match unified {
+            true => Keep::Open,
+            // One of version 1 that stays open tells what it told before, until it was left alone for a second.
+            false => Keep::Rested(RESTED),
+        };
+        let read = |cgroup: &mut Cgroup| cgroup.read((tree, "cgroup.procs"), keep, at, buffer);
         let length = self.opened.with(path, read);
         let text = std::str::from_utf8(&self.buffer[..length?]).ok()?;
         // 0 is a process of another PID namespace.
@@ -183,6 +196,13 @@ impl<'a> Reader<'a> {
         let times =
             [&directory, &directory.join("cgroup.procs")].map(|path| std::fs::metadata(path).ok()?.modified().ok());
         Timestamp::try_from(times.into_iter().flatten().min()?).ok()
+    }
+
+    /// The interfaces of the network a process is in.
+    pub(super) fn interfaces(&mut self, process: u32) -> Option<Vec<Traffic>> {
+        let path = self.roots.proc.join(format!("{process}/net/dev"));
+        let length = opened::read(&path, &mut self.buffer)?;
+        Some(traffic::parse(std::str::from_utf8(&self.buffer[..length]).ok()?))
     }
 
     /// A file below `/proc`.

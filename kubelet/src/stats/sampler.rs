@@ -415,7 +415,8 @@ impl Job {
 
     fn pod(&self, reader: &mut Reader<'_>, snapshot: &Arc<PodSnapshot>) -> PodLook {
         let mut look = self.without_cgroup(snapshot);
-        let (path, driver) = (self.naming.pod(&snapshot.pod), self.naming.driver);
+        let path = self.naming.pod_with(&snapshot.pod, &snapshot.status);
+        let driver = self.naming.driver;
         look.own = self.group(reader, path.clone());
         if look.own.is_none() {
             return look;
@@ -447,8 +448,8 @@ impl Job {
             inside = inside.or_else(|| self.process_of_sandbox(reader, snapshot, &path));
         }
         // Whatever runs in the pod is in its network.
-        let devices = inside.and_then(|process| reader.proc(&format!("{process}/net/dev")));
-        look.interfaces = devices.map(|text| traffic::parse(&text)).unwrap_or_default();
+        let interfaces = inside.and_then(|process| reader.interfaces(process));
+        look.interfaces = interfaces.unwrap_or_default();
         look
     }
 
@@ -465,10 +466,8 @@ impl Job {
     /// The sandbox's own process: those of a container may all be in cgroups it made.
     fn process_of_sandbox(&self, reader: &mut Reader<'_>, snapshot: &PodSnapshot, path: &str) -> Option<u32> {
         let sandbox = snapshot.observed.sandbox().filter(|sandbox| sandbox.ready)?;
-        let names = leaf::names(self.naming.driver, sandbox.id.as_str());
-        let mut found = names
-            .iter()
-            .filter_map(|name| reader.processes(&format!("{path}/{name}")));
+        let paths = leaf::paths(path, self.naming.driver, sandbox.id.as_str());
+        let mut found = paths.filter_map(|path| reader.processes(&path));
         found.find_map(|processes| processes.first().copied())
     }
 

@@ -10,7 +10,17 @@ pub(super) trait Texts {
 
 /// A file that is one number; nothing for `max`.
 pub(super) fn number(text: &str) -> Option<u64> {
-    text.trim().parse().ok()
+    let digits = text.trim_ascii().as_bytes();
+    let mut number = 0u64;
+    // By hand: of many pods there are thousands.
+    for digit in digits {
+        let digit = digit.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        number = number.checked_mul(10)?.checked_add(u64::from(digit))?;
+    }
+    (!digits.is_empty()).then_some(number)
 }
 
 /// The pairs of a flat keyed file; lines of another shape are left out.
@@ -20,7 +30,32 @@ pub(super) fn keyed(text: &str) -> impl Iterator<Item = (&str, u64)> {
 
 /// The same, where few of many are wanted: whoever takes a value makes a number of it.
 pub(super) fn pairs(text: &str) -> impl Iterator<Item = (&str, &str)> {
-    text.lines().filter_map(|line| line.split_once(' '))
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        while !rest.is_empty() {
+            let (line, space) = first_line(rest.as_bytes());
+            let begun = rest;
+            rest = begun.get(line + 1..).unwrap_or_default();
+            // Both are at characters of their own.
+            if let Some(space) = space {
+                return Some((&begun[..space], &begun[space + 1..line]));
+            }
+        }
+        None
+    })
+}
+
+/// How long the first line is, and where its first space is: both found in one go, because these texts are long and of many pods.
+fn first_line(text: &[u8]) -> (usize, Option<usize>) {
+    let mut space = None;
+    for (at, byte) in text.iter().enumerate() {
+        match byte {
+            b'\n' => return (at, space),
+            b' ' if space.is_none() => space = Some(at),
+            _ => {}
+        }
+    }
+    (text.len(), space)
 }
 
 /// The value of one key.
@@ -105,6 +140,12 @@ mod tests {
         assert_eq!(value_of(text, "system_usec"), Some(5));
         assert_eq!(value_of(text, "usage"), None);
         assert_eq!((number("7\n"), number("max\n"), number("")), (Some(7), None, None));
+        assert_eq!(number("18446744073709551615"), Some(u64::MAX));
+        for none in ["18446744073709551616", "-1", "1 2", "1x", " \n"] {
+            assert_eq!(number(none), None, "{none}");
+        }
+        let told: Vec<_> = pairs("a 1\n\nb\nc 2 3\n é ü\nlast 9").collect();
+        assert_eq!(told, [("a", "1"), ("c", "2 3"), ("", "é ü"), ("last", "9")]);
         assert_eq!(
             (device("8:16"), device("8"), device("a:b")),
             (Some((8, 16)), None, None)

@@ -35,9 +35,13 @@ pub(super) fn numbers(depth: Depth, swap: bool, read: Files<'_>) -> Numbers {
         numbers.limits.swap = both.map(|both| both.saturating_sub(memory));
     }
     if depth >= Depth::Everything {
-        time(&mut numbers.cpu, read);
-        rare_memory(&mut numbers.memory, read);
         limits(&mut numbers.limits, read);
+        time(&mut numbers.cpu, read);
+        // What became of a quota nobody has is told to nobody: most have none, and each file is opened for this alone.
+        if numbers.limits.quota_us.is_some() {
+            numbers.cpu.periods = periods(read);
+        }
+        rare_memory(&mut numbers.memory, read);
         numbers.tasks = Tasks {
             threads: told(read, "pids", "pids.current"),
             threads_max: told(read, "pids", "pids.max"),
@@ -73,16 +77,23 @@ fn parts(stat: &str) -> Option<MemoryParts> {
     let mut parts = MemoryParts::default();
     let mut is_told = false;
     for (key, value) in pairs(stat) {
-        let into = match key {
-            "pgfault" => &mut parts.own_faults.0,
-            "pgmajfault" => &mut parts.own_faults.1,
-            "total_rss" => &mut parts.rss,
-            "total_cache" => &mut parts.cache,
-            "total_mapped_file" => &mut parts.mapped_file,
-            "total_active_file" => &mut parts.active_file,
-            "total_inactive_file" => &mut parts.inactive_file,
-            "total_pgfault" => &mut parts.faults.0,
-            "total_pgmajfault" => &mut parts.faults.1,
+        // Most are neither, and told by their first letter.
+        let into = match key.as_bytes().first() {
+            Some(b'p') => match key {
+                "pgfault" => &mut parts.own_faults.0,
+                "pgmajfault" => &mut parts.own_faults.1,
+                _ => continue,
+            },
+            Some(b't') => match key {
+                "total_rss" => &mut parts.rss,
+                "total_cache" => &mut parts.cache,
+                "total_mapped_file" => &mut parts.mapped_file,
+                "total_active_file" => &mut parts.active_file,
+                "total_inactive_file" => &mut parts.inactive_file,
+                "total_pgfault" => &mut parts.faults.0,
+                "total_pgmajfault" => &mut parts.faults.1,
+                _ => continue,
+            },
             _ => continue,
         };
         let Some(value) = number(value) else { continue };
@@ -96,6 +107,9 @@ fn time(cpu: &mut Cpu, read: Files<'_>) {
     let ticks = read.text("cpuacct", "cpuacct.stat").unwrap_or_default();
     let nanos = |key| value_of(ticks, key).map(|ticks| ticks.saturating_mul(TICK_NANOS));
     (cpu.user_nanos, cpu.system_nanos) = (nanos("user"), nanos("system"));
+}
+
+fn periods(read: Files<'_>) -> Option<Periods> {
     let (mut periods, mut has_periods) = (Periods::default(), false);
     for (key, value) in keyed(read.text("cpu", "cpu.stat").unwrap_or_default()) {
         match key {
@@ -107,7 +121,7 @@ fn time(cpu: &mut Cpu, read: Files<'_>) {
             _ => {}
         }
     }
-    cpu.periods = has_periods.then_some(periods);
+    has_periods.then_some(periods)
 }
 
 fn rare_memory(memory: &mut Memory, read: Files<'_>) {
@@ -175,7 +189,7 @@ mod tests {
         ("cpu/cpu.stat", "nr_periods 10\nnr_throttled 4\nthrottled_time 70000\n"),
         ("cpu/cpu.shares", "512\n"),
         ("cpu/cpu.cfs_period_us", "100000\n"),
-        ("cpu/cpu.cfs_quota_us", "-1\n"),
+        ("cpu/cpu.cfs_quota_us", "20000\n"),
         ("memory/memory.usage_in_bytes", "1000\n"),
         (
             "memory/memory.stat",
@@ -262,7 +276,7 @@ mod tests {
         assert_eq!(numbers.memory, expected);
         let expected = Limits {
             shares: Some(512),
-            quota_us: None,
+            quota_us: Some(20_000),
             period_us: Some(100_000),
             memory: Some(4096),
             swap: Some(2048),
@@ -293,5 +307,13 @@ mod tests {
         assert_eq!(read(Depth::Load, true, &[]).1, 5);
         assert_eq!(read(Depth::Summary, false, &[]).1, 4);
         assert_eq!(read(Depth::Load, false, &[]).0.memory.swap, Some(0));
+        let (of_all, asked) = read(Depth::Everything, false, &[]);
+        let (numbers, fewer) = read(Depth::Everything, false, &["cpu/cpu.cfs_quota_us"]);
+        assert_eq!(
+            (numbers.cpu.periods, asked - fewer),
+            (None, 1),
+            "no quota, nothing came of it"
+        );
+        assert!(of_all.cpu.periods.is_some());
     }
 }

@@ -182,3 +182,42 @@ async fn a_runtime_that_would_follow_a_link_is_not_asked_to() {
     stop.cancel();
     running.await.expect("ended");
 }
+
+/// Each pod's logs may be on a file system of their own. The clock stands still here, so that no deadline passes.
+#[tokio::test(start_paused = true)]
+async fn a_pod_whose_logs_cannot_be_looked_at_holds_no_other_up() {
+    let node = Node::new();
+    node.world().write(100);
+    let other = node.parts.context.pod_logs_dir.join("ns_a_a/c/0.log");
+    let mut seen = observed("a").sandbox(true).running("c").build();
+    seen.containers[0].log_path = other.display().to_string();
+    seen.containers[0].id = "other".into();
+    let mut snapshot = (*node.parts.pods.list()[0]).clone();
+    (snapshot.pod, snapshot.observed) = (Arc::new(pod("a").build()), Arc::new(seen));
+    node.parts.pods.publish("a".into(), snapshot);
+    let mut rotator = Rotator::new(node.parts.clone(), Rules::default());
+    let (end, hangs) = std::sync::mpsc::channel::<()>();
+    let (begun, begins) = tokio::sync::oneshot::channel();
+    let hung = rotator.looks.run("ns_a_a", move || {
+        let _ = begun.send(());
+        hangs.recv().is_ok()
+    });
+    let hung = tokio::spawn(hung);
+    begins.await.expect("it hangs");
+    let rotated = async {
+        for _ in 0..1_000_000 {
+            if node.world().names().len() > 1 {
+                return end.send(()).expect("it goes on");
+            }
+            tokio::task::yield_now().await;
+        }
+        panic!("the other pod's log is not rotated");
+    };
+    let pass = async {
+        rotator.pass(10).await;
+        while rotator.tasks.join_next().await.is_some() {}
+    };
+    futures::future::join(pass, rotated).await;
+    assert!(hung.await.expect("sound").is_ok_and(|went_on| went_on));
+    assert_eq!(rotator.watched.len(), 2);
+}

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 struct Bench {
     fake: FakeRuntime,
     puller: Puller,
+    given: Given,
     root: tempfile::TempDir,
 }
 
@@ -28,8 +29,14 @@ fn bench(parallel: usize, rate: Rate) -> Bench {
         fake.add_remote_image(image);
     }
     let records = Records::new(root.path(), clock);
-    let puller = Puller::new(Arc::new(fake.clone()), records, parallel, rate);
-    Bench { fake, puller, root }
+    let given = Given::default();
+    let puller = Puller::new(Arc::new(fake.clone()), (records, given.clone()), parallel, rate);
+    Bench {
+        fake,
+        puller,
+        given,
+        root,
+    }
 }
 
 fn pulls(fake: &FakeRuntime) -> usize {
@@ -130,6 +137,26 @@ async fn one_who_leaves_does_not_end_it_for_others() {
     leaving.abort();
     assert!(puller.pull("a", &[], None).await.is_ok());
     assert_eq!(pulls(fake), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_pulled_is_noted_though_nobody_waited_for_it() {
+    let bench = bench(1, Rate::UNBOUND);
+    let leaving = tokio::spawn({
+        let puller = bench.puller.clone();
+        async move { puller.pull("a", &[], None).await }
+    });
+    while pulls(&bench.fake) == 0 {
+        tokio::task::yield_now().await;
+    }
+    leaving.abort();
+    assert!(leaving.await.is_err());
+    assert!(bench.given.take_pulled().is_empty(), "not before it is there");
+    while !bench.puller.joined().pulls.is_empty() {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    let pulled: Vec<String> = bench.given.take_pulled().into_keys().collect();
+    assert_eq!(pulled, [bench.fake.images()[0].id.clone()]);
 }
 
 /// Whoever edits a pod's image again and again while a registry hangs leaves nothing behind: neither a pull nor its intent.

@@ -89,15 +89,18 @@ pub(super) async fn remove(
     told(removed.await);
 }
 
+/// Removes all of them it can, and tells the first reason why one stays: a container that has the directory as a volume may have made a
+/// directory of such a name.
 fn remove_with_rotated(pod_dir: &Path, relative: &Path, name: &str) -> io::Result<()> {
     let directory = Directory::open(pod_dir, relative)?;
+    let mut removed = Ok(());
     for file in directory.names(NAMES_MAX)? {
         let rest = file.strip_prefix(name);
         if rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.')) {
-            directory.remove(&file)?;
+            removed = removed.and(directory.remove(&file));
         }
     }
-    Ok(())
+    removed
 }
 
 /// Whether a link's log is gone for good. One that is being rotated has no name for a moment, but others beside it.
@@ -205,6 +208,22 @@ mod tests {
         std::fs::remove_dir_all(&own).expect("removed");
         remove_dead_links(&files, &pod_logs).await;
         assert_eq!(count(), 0);
+    }
+
+    #[test]
+    fn a_directory_among_them_keeps_no_log_from_being_removed() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let own = dir.path().join("c");
+        // In whatever order they are found.
+        for number in 0..9 {
+            std::fs::create_dir_all(own.join(format!("0.log.{number}-is-one"))).expect("made");
+            std::fs::write(own.join(format!("0.log.{number}")), "x").expect("write");
+        }
+        let error = remove_with_rotated(dir.path(), Path::new("c"), "0.log").expect_err("directories stay");
+        assert_eq!(error.kind(), io::ErrorKind::IsADirectory);
+        let left = std::fs::read_dir(&own).expect("read").flatten();
+        let left: Vec<_> = left.filter(|entry| entry.path().is_file()).collect();
+        assert!(left.is_empty(), "{left:?}");
     }
 
     #[test]

@@ -34,6 +34,30 @@ fn separate(out: &mut String) {
     }
 }
 
+fn is_plain(text: &str) -> bool {
+    for byte in text.as_bytes() {
+        if *byte < 0x20 || *byte == b'"' || *byte == b'\\' {
+            return false;
+        }
+    }
+    true
+}
+
+/// Writes a number without what formats it in other ways, which takes longer: of many pods there are thousands.
+fn decimal(out: &mut String, mut number: u64) {
+    let mut digits = [0; 20];
+    let mut from = digits.len();
+    loop {
+        from -= 1;
+        digits[from] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    out.push_str(std::str::from_utf8(&digits[from..]).unwrap_or_default());
+}
+
 /// Writes an object into a list, or by itself.
 pub(super) fn object(out: &mut String, time: &str, fill: impl FnOnce(&mut Blocks<'_>)) {
     if !out.is_empty() && !out.ends_with(':') {
@@ -67,28 +91,31 @@ impl Blocks<'_> {
     }
 
     pub(super) fn text(&mut self, name: &str, text: &str) {
-        self.name(name);
         // Of nearly all there is nothing to escape.
-        let is_plain = text.bytes().all(|byte| byte >= 0x20 && byte != b'"' && byte != b'\\');
-        match is_plain {
-            true => {
-                self.out.push('"');
-                self.out.push_str(text);
-                self.out.push('"');
-            }
+        match is_plain(text) {
+            true => self.plain(name, text),
             false => {
+                self.name(name);
                 let _ = write!(self.out, "{}", serde_json::Value::from(text));
             }
         }
     }
 
+    /// A text in which there is nothing to escape.
+    fn plain(&mut self, name: &str, text: &str) {
+        self.name(name);
+        self.out.push('"');
+        self.out.push_str(text);
+        self.out.push('"');
+    }
+
     fn time(&mut self) {
-        self.text("time", self.time);
+        self.plain("time", self.time);
     }
 
     pub(super) fn number(&mut self, name: &str, number: u64) {
         self.name(name);
-        let _ = write!(self.out, "{number}");
+        decimal(self.out, number);
     }
 
     fn known(&mut self, numbers: Known<'_>) {
@@ -191,15 +218,14 @@ impl Blocks<'_> {
         });
     }
 
-    /// The pod's volumes, of the time they were counted.
-    pub(super) fn volumes(&mut self, files: &PodFiles) {
+    /// The pod's volumes, of the time they were counted, which is also given as text.
+    pub(super) fn volumes(&mut self, files: &PodFiles, of_count: &str) {
         if files.volumes.is_empty() {
             return;
         }
-        let of_count = files.at.to_string();
         self.list("volume", |out| {
             for (name, volume) in &files.volumes {
-                object(out, &of_count, |block| {
+                object(out, of_count, |block| {
                     block.time();
                     block.known(&of_disk(Some(volume.disk), counted(&volume.usage)));
                     block.text("name", name);

@@ -27,6 +27,16 @@ impl World {
 
     /// What a look reads of a cgroup's file, with the trees whose directories it opened for that.
     fn read(&mut self, path: &str, (tree, name): (&'static str, &'static str), often: bool) -> (Option<String>, usize) {
+        let keep = if often { Keep::Open } else { Keep::Never };
+        self.read_and(path, (tree, name), keep)
+    }
+
+    fn read_and(
+        &mut self,
+        path: &str,
+        (tree, name): (&'static str, &'static str),
+        keep: Keep,
+    ) -> (Option<String>, usize) {
         let opened = std::cell::Cell::new(0);
         let at = || {
             opened.set(opened.get() + 1);
@@ -35,7 +45,7 @@ impl World {
         let buffer = &mut self.buffer;
         let length = self
             .opened
-            .with(path, |cgroup| cgroup.read((tree, name), often, at, buffer));
+            .with(path, |cgroup| cgroup.read((tree, name), || keep, at, buffer));
         let text = length.map(|length| String::from_utf8_lossy(&self.buffer[..length]).into_owned());
         (text, opened.get())
     }
@@ -92,6 +102,46 @@ fn a_cgroup_that_is_made_anew_is_opened_anew() {
     assert_eq!(world.opened.count(), 0, "nothing is kept of what is gone");
 }
 
+/// The kernel goes on telling of processes what it told a moment ago to whoever has the file open since.
+#[test]
+fn what_has_to_rest_is_opened_anew_when_it_was_read_just_now() {
+    let mut world = world();
+    let rested = Keep::Rested(Duration::from_secs(2));
+    let path = world.dir.path().join("memory/p/list");
+    let mut read_at = |seconds, text: &str| {
+        // Another file of that name: whoever has the old one open reads that.
+        let _ = fs::remove_file(&path);
+        world.put("memory/p/list", text);
+        world.at(seconds);
+        world.read_and("p", ("memory", "list"), rested).0.expect("there")
+    };
+    assert_eq!(read_at(10, "a"), "a");
+    assert_eq!(read_at(11, "b"), "b", "it was read a second ago");
+    assert_eq!(read_at(12, "c"), "c", "it was opened a second ago");
+    assert_eq!(read_at(14, "d"), "c", "by the file that is open");
+    assert_eq!(read_at(15, "e"), "e");
+    assert_eq!(world.opened.count(), 2, "the directory and one file");
+}
+
+/// Whatever the order they are read in.
+#[test]
+fn each_file_that_is_open_is_read_by_its_name() {
+    let mut world = world();
+    for name in ["a", "b", "c"] {
+        world.put(&format!("memory/p/{name}"), name);
+    }
+    for order in [["a", "b", "c"], ["a", "b", "c"], ["c", "a", "b"], ["b", "b", "a"]] {
+        let root = world.dir.path().join("memory/p");
+        world.opened.with("p", |cgroup| {
+            for name in order {
+                let at = || Some(root.clone());
+                let length = cgroup.read(("memory", name), || Keep::Open, at, &mut world.buffer);
+                assert_eq!(&world.buffer[..length.expect("there")], name.as_bytes(), "{order:?}");
+            }
+        });
+    }
+}
+
 /// A directory is looked for once for all files of a look.
 #[test]
 fn what_is_not_there_is_looked_for_once() {
@@ -103,7 +153,10 @@ fn what_is_not_there_is_looked_for_once() {
     };
     world.opened.with("none", |cgroup| {
         for name in ["a", "b"] {
-            assert_eq!(cgroup.read(("memory", name), true, at, &mut world.buffer), None);
+            assert_eq!(
+                cgroup.read(("memory", name), || Keep::Open, at, &mut world.buffer),
+                None
+            );
         }
     });
     assert_eq!(tried.get(), 1);
