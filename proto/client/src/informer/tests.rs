@@ -325,9 +325,13 @@ impl Heard {
     }
 
     async fn until(&self, count: usize) -> Vec<String> {
-        while self.0.lock().unwrap().len() < count {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        let told = async {
+            while self.0.lock().unwrap().len() < count {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        let told = tokio::time::timeout(Duration::from_secs(600), told).await;
+        assert!(told.is_ok(), "{:?}", self.0.lock().unwrap());
         self.0.lock().unwrap().clone()
     }
 }
