@@ -35,6 +35,8 @@ pub enum Applied {
         key: Key,
         /// Its UID.
         uid: String,
+        /// Whether the server had something of that name; if not, it may not have heard of the resource either.
+        was_there: bool,
     },
 }
 
@@ -126,6 +128,7 @@ pub async fn execute(client: &kube::Client, write: &Write) -> Result<Applied, Fa
         (Ok(_), Some(uid)) => Ok(Applied::Deleted {
             key: write.key.clone(),
             uid: uid.clone(),
+            was_there: true,
         }),
         (Ok(object), None) => {
             let meta = &object["metadata"];
@@ -139,6 +142,7 @@ pub async fn execute(client: &kube::Client, write: &Write) -> Result<Applied, Fa
         (Err(kube::Error::Api(status)), Some(uid)) if status.code == 404 => Ok(Applied::Deleted {
             key: write.key.clone(),
             uid: uid.clone(),
+            was_there: false,
         }),
         (Err(kube::Error::Api(status)), _) => Err(failure(write, status.code, &status.reason, status.message.clone())),
         (Err(error), _) => Err(failure(write, 0, "", error.to_string())),

@@ -86,7 +86,7 @@ impl<K: Object> AnyInformer for Informer<K> {
         Box::pin(async move {
             match applied {
                 Applied::At { revision, .. } => self.wait_for_revision(*revision).await,
-                Applied::Deleted { key, uid } => self.wait_until(|i| is_deleted(i, key, uid)).await,
+                Applied::Deleted { key, uid, .. } => self.wait_until(|i| is_deleted(i, key, uid)).await,
             }
         })
     }

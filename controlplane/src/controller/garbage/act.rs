@@ -2,7 +2,7 @@
 
 use super::graph::{Action, ObjectId};
 use super::{CONCURRENCY, Collector, lock};
-use crate::controller::execute::execute;
+use crate::controller::execute::{Applied, execute};
 use crate::controller::write::{Failure, PatchKind, Resource, Verb, Write};
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -74,7 +74,7 @@ impl Collector {
             };
             let write = Write::new(Resource::clone(&object.resource), object.key.clone(), verb);
             match execute(&self.environment.client, &write).await {
-                Err(Failure { code: 404 | 409, .. }) => {}
+                Err(Failure { code: 409, .. }) | Ok(Applied::Deleted { was_there: false, .. }) => {}
                 done => return settled(done.map(|_| ())),
             }
             let live = self.live(&object.resource, &object.key).await?;

@@ -188,7 +188,11 @@ impl World {
                     self.put(&write.resource, new);
                 }
                 let uid = uid.clone();
-                return Ok(Applied::Deleted { key, uid });
+                return Ok(Applied::Deleted {
+                    key,
+                    uid,
+                    was_there: true,
+                });
             }
         }
         self.put(&write.resource, new);
