@@ -18,8 +18,10 @@ const UNLIKE: u32 = 16;
 
 /// An object is like a sample that is longer by this part of it at most: what is kept of a few bytes would hold many.
 const LONGER_BY: usize = 2;
-/// It is like one if this part of it need not be kept, at least: what saves less saves nothing, as there are only so many sizes of what is
-/// allocated.
+/// It is close to one if no more than this part of it has to be kept: what makes such objects makes more of them.
+const CLOSE: usize = 3;
+/// It is kept beside one that it is not close to if this part of it need not be kept, at least: what spares less spares nothing, as there are
+/// only so many sizes of what is allocated.
 const SPARED: usize = 8;
 
 /// A sample, and where its blocks stand: nobody but who compares others with it needs that.
@@ -34,6 +36,8 @@ pub(super) struct Samples {
     samples: VecDeque<Sample>,
     /// Objects in a row that were like none.
     unlike: u32,
+    /// Objects that had something in common with a sample, and no more.
+    loose: u32,
 }
 
 impl Samples {
@@ -46,14 +50,28 @@ impl Samples {
             self.unlike = self.unlike.wrapping_add(1).max(UNLIKE);
             return;
         }
-        if let Some(at) = self.samples.iter().position(|sample| sample.is_like(new)) {
+        if let Some(at) = self
+            .samples
+            .iter()
+            .position(|sample| sample.keeps(new, new.size() / CLOSE))
+        {
             self.unlike = 0;
             if let Some(sample) = self.samples.remove(at) {
                 self.samples.push_front(sample);
             }
             return;
         }
-        self.unlike = self.unlike.wrapping_add(1);
+        let spared = new.size() - new.size() / SPARED;
+        if self.samples.iter().any(|sample| sample.keeps(new, spared)) {
+            self.unlike = 0;
+            self.loose = self.loose.wrapping_add(1);
+            // Others may be close to it. If each were a sample, each would be held by the next one.
+            if self.samples.len() == SAMPLES && !self.loose.is_multiple_of(UNLIKE) {
+                return;
+            }
+        } else {
+            self.unlike = self.unlike.wrapping_add(1);
+        }
         self.samples.truncate(SAMPLES - 1);
         let bytes = Arc::new(new.raw());
         let blocks = Blocks::of(&bytes);
@@ -62,13 +80,13 @@ impl Samples {
 }
 
 impl Sample {
-    /// Has the object keep its bytes as what they are beside this, if it is like it.
-    fn is_like(&self, new: &Stored) -> bool {
+    /// Has the object keep its bytes as what they are beside this, if that takes no more than `most` bytes.
+    fn keeps(&self, new: &Stored, most: usize) -> bool {
         if self.bytes.len() > new.size() + new.size() / LONGER_BY {
             return false;
         }
         // Together with the sample, which only this object may hold any more, no more than twice what it is.
-        let most = (new.size() - new.size() / SPARED).min(2 * new.size() - self.bytes.len());
+        let most = most.min(2 * new.size() - self.bytes.len());
         let beside = difference::beside(&self.bytes, &self.blocks, &new.raw(), most);
         beside.is_some_and(|beside| {
             new.keep_like(&self.bytes, beside);
@@ -168,6 +186,31 @@ mod tests {
             kept(&of(&long, 2, 1600), &of(&long, 3, 200)) == 600,
             "it is far too long"
         );
+    }
+
+    /// Of a few, each is found by what is close to it, whatever else they have in common with the others; of very many, most are no samples.
+    #[test]
+    fn what_has_something_in_common_becomes_a_sample_while_there_is_room_and_seldom_then() {
+        let common = letters(1, 400);
+        let of = |seed: u64, number: usize| stored(&format!("{common}{}{number:04}", letters(seed, 1000)));
+        let mut samples = Samples::default();
+        (2..5).for_each(|seed| samples.keep(&of(seed, 0)));
+        for number in 1..50 {
+            for seed in 2..5 {
+                let one = of(seed, number);
+                samples.keep(&one);
+                assert!(one.kept_size() < 40, "{} of {seed}", one.kept_size());
+            }
+        }
+        let mut changes = 0;
+        for seed in 10..170 {
+            let front = samples.samples.front().map(|sample| Arc::as_ptr(&sample.bytes));
+            let one = of(seed, 0);
+            samples.keep(&one);
+            assert!(one.kept_size() < 1050, "{}", one.kept_size());
+            changes += u32::from(samples.samples.front().map(|sample| Arc::as_ptr(&sample.bytes)) != front);
+        }
+        assert!((10..=12).contains(&changes), "{changes}");
     }
 
     /// Whoever stores many small parts of large objects would have all of these held for good, and none counted.
