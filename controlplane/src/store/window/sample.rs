@@ -20,6 +20,8 @@ const UNLIKE: u32 = 16;
 const LONGER_BY: usize = 2;
 /// It is close to one if no more than this part of it has to be kept: what makes such objects makes more of them.
 const CLOSE: usize = 3;
+/// Of objects that have something in common with a sample, and no more, one of so many becomes one once there are enough.
+const LOOSE: u32 = 64;
 /// It is kept beside one that it is not close to if this part of it need not be kept, at least: what spares less spares nothing, as there are
 /// only so many sizes of what is allocated.
 const SPARED: usize = 8;
@@ -66,7 +68,7 @@ impl Samples {
             self.unlike = 0;
             self.loose = self.loose.wrapping_add(1);
             // Others may be close to it. If each were a sample, each would be held by the next one.
-            if self.samples.len() == SAMPLES && !self.loose.is_multiple_of(UNLIKE) {
+            if self.samples.len() == SAMPLES && !self.loose.is_multiple_of(LOOSE) {
                 return;
             }
         } else {
@@ -203,7 +205,7 @@ mod tests {
             }
         }
         let mut changes = 0;
-        for seed in 10..170 {
+        for seed in 10..650 {
             let front = samples.samples.front().map(|sample| Arc::as_ptr(&sample.bytes));
             let one = of(seed, 0);
             samples.keep(&one);
