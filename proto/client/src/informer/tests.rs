@@ -130,6 +130,10 @@ impl Server {
         kube::Client::new(service, "default")
     }
 
+    fn reflector(&self, listener: impl Listener<ConfigMap>) -> Reflector {
+        Reflector::spawn(Api::namespaced(self.client(), "default"), Options::default(), listener)
+    }
+
     fn informer(&self) -> Informer<ConfigMap> {
         let client = self.client();
         match self.script().by_trees {
@@ -374,11 +378,7 @@ async fn a_listener_is_told_once_and_in_order_and_of_all_when_a_revision_expired
     server.write("b", Some("1"));
     server.script().fail_lists = 1;
     let heard = Heard::default();
-    let reflector = Reflector::spawn(
-        Api::namespaced(server.client(), "default"),
-        Options::default(),
-        heard.clone(),
-    );
+    let reflector = server.reflector(heard.clone());
     reflector.synced().await;
     assert_eq!(heard.until(1).await, ["all a=1 b=1"]);
     server.write("a", Some("2"));
@@ -404,11 +404,7 @@ async fn a_list_that_cannot_be_read_is_told_as_far_as_it_can_and_asked_for_again
     let blanks = serde_json::to_string_pretty(&list(json!({"v": "2"}))).unwrap();
     server.script().answers = vec![blanks, list(json!(5)).to_string()];
     let heard = Heard::default();
-    let reflector = Reflector::spawn(
-        Api::namespaced(server.client(), "default"),
-        Options::default(),
-        heard.clone(),
-    );
+    let reflector = server.reflector(heard.clone());
     reflector.synced().await;
     assert_eq!(heard.until(2).await, ["some a=0", "all a=0 b=2"]);
 }
@@ -434,11 +430,7 @@ async fn who_stops_waits_for_what_is_being_told_and_nothing_is_told_afterwards()
     let server = Server::default();
     let (tell, told) = std::sync::mpsc::channel();
     let (go_on, wait) = std::sync::mpsc::channel();
-    let reflector = Reflector::spawn(
-        Api::namespaced(server.client(), "default"),
-        Options::default(),
-        Slow(tell, Mutex::new(wait)),
-    );
+    let reflector = server.reflector(Slow(tell, Mutex::new(wait)));
     reflector.synced().await;
     server.write("a", Some("1"));
     let told = tokio::task::spawn_blocking(move || told.recv().map(|()| told)).await;
