@@ -249,7 +249,7 @@ impl Starter {
         let lifecycle = node_lifecycle::NodeLifecycle {
             informers: of(),
             rates: self.context.rates,
-            heard: Mutex::default(),
+            heard: Arc::default(),
             limits: Mutex::default(),
             census: Arc::default(),
             draining: Mutex::default(),

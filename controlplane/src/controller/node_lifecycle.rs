@@ -18,6 +18,7 @@ use crate::metrics::controllers::Controllers as Counters;
 use census::Census;
 use client::Key;
 use disruption::Limits;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{NodeCondition, ObjectReference, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
@@ -52,14 +53,32 @@ const PRESSURES: [(&str, &str); 4] = [
 /// When a node was last heard of. Times are ours, not the node's: its clock may be wrong. And they are no wall clock's: that may be set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Heartbeat {
-    /// What it said last.
-    pub sign: String,
-    /// When we saw that first.
+    /// When it renewed its lease last, as it says itself.
+    pub renewed: Option<Timestamp>,
+    /// When it told its readiness last, as it says itself.
+    pub told: Option<Timestamp>,
+    /// When we saw these first.
     pub at: Instant,
     /// Since when we see that it is not ready.
     pub unready_since: Option<Instant>,
     /// The node's UID.
     pub uid: Option<String>,
+}
+
+impl Heartbeat {
+    /// Whether both are the same sign of life.
+    fn says_as(&self, other: &Self) -> bool {
+        self.renewed == other.renewed && self.told == other.told && self.uid == other.uid
+    }
+
+    /// Takes in what a lease says; whether the node is to be looked at for that. One that was ready when it was looked at last has nothing
+    /// to gain by another sign of life: when its grace is over it is looked at anyway.
+    fn renew(&mut self, renewed: Option<Timestamp>, now: Instant) -> bool {
+        if self.renewed != renewed {
+            (self.renewed, self.at) = (renewed, now);
+        }
+        self.unready_since.is_some()
+    }
 }
 
 /// The controller.
@@ -69,7 +88,7 @@ pub struct NodeLifecycle {
     /// How fast silent nodes lose their pods.
     pub rates: Rates,
     /// When each node was last heard of.
-    pub heard: Mutex<BTreeMap<String, Heartbeat>>,
+    pub heard: Arc<Mutex<BTreeMap<String, Heartbeat>>>,
     /// When each zone's last node was tainted NoExecute.
     pub limits: Mutex<Limits>,
     /// Which nodes are ready.
@@ -86,25 +105,28 @@ fn is_ready(node: &Node) -> bool {
     ready(node).is_some_and(|c| c.status == "True")
 }
 
+fn renewed(lease: &Lease) -> Option<Timestamp> {
+    let spec = lease.spec.as_ref()?;
+    spec.renew_time.as_ref().map(|time| time.0)
+}
+
 impl NodeLifecycle {
     /// Updates what was heard; tells whether the node is new to us.
     fn listen(&self, node: &Node, now: Instant) -> (Heartbeat, bool) {
         let name = node.name_any();
         let lease = self.informers.node_leases.get(LEASES, &name);
-        let renewed = lease.and_then(|l| l.spec.as_ref().and_then(|s| s.renew_time.as_ref().map(|t| t.0)));
-        let told = ready(node).and_then(|c| c.last_heartbeat_time.as_ref().map(|t| t.0));
-        let sign = format!("{renewed:?} {told:?} {:?}", node.metadata.uid);
         let mut heard = self.heard.lock().expect("no holder of this lock panics");
         let fresh = !heard.contains_key(&name);
         let beat = Heartbeat {
-            sign,
+            renewed: lease.and_then(|lease| renewed(&lease)),
+            told: ready(node).and_then(|c| c.last_heartbeat_time.as_ref().map(|t| t.0)),
             at: now,
             unready_since: None,
             uid: node.metadata.uid.clone(),
         };
         let entry = heard.entry(name).or_insert_with(|| beat.clone());
         let unready_since = entry.unready_since.unwrap_or(now);
-        if entry.sign != beat.sign {
+        if !entry.says_as(&beat) {
             *entry = beat;
         }
         entry.unready_since = (!is_ready(node)).then_some(unready_since);
@@ -183,8 +205,15 @@ impl Controller for NodeLifecycle {
             keys.extend(concerned.into_iter().map(|name| Key::new("", name)));
             keys
         });
-        wiring.on(&self.informers.node_leases, |change| {
-            vec![Key::new("", change.key.name.clone())]
+        let heard = Arc::clone(&self.heard);
+        wiring.on(&self.informers.node_leases, move |change| {
+            let mut heard = heard.lock().expect("no holder of this lock panics");
+            let known = heard.get_mut(&change.key.name).zip(change.new.as_deref());
+            // One that is not known yet may be there by now.
+            match known.is_none_or(|(beat, lease)| beat.renew(renewed(lease), Instant::now())) {
+                true => vec![Key::new("", change.key.name.clone())],
+                false => Vec::new(),
+            }
         });
     }
 

@@ -325,10 +325,31 @@ impl Graph {
                 uid,
             });
         }
-        if let Some(meta) = &change.new {
-            self.put(&Node::new(resource, key, meta), &mut observed);
+        match &change.new {
+            Some(meta) if !self.renew(&resource, key, meta) => {
+                self.put(&Node::new(resource, key, meta), &mut observed);
+            }
+            _ => {}
         }
         observed
+    }
+
+    /// Takes in a node of which nothing but its revision is another; whether it is one. Nearly all changes are: nothing follows from them,
+    /// and nothing is to be made anew for them.
+    fn renew(&mut self, resource: &Arc<Resource>, key: &Key, meta: &ObjectMeta) -> bool {
+        let known = meta.uid.as_ref().and_then(|uid| self.nodes.get_mut(uid));
+        let is_same = |node: &&mut Box<Node>| {
+            node.id.resource == *resource
+                && node.id.key == *key
+                && node.owners == meta.owner_references.as_deref().unwrap_or_default()
+                && node.finalizers == meta.finalizers.as_deref().unwrap_or_default()
+                && node.deleting == meta.deletion_timestamp.is_some()
+        };
+        let Some(node) = known.filter(is_same) else {
+            return false;
+        };
+        node.revision = meta.resource_version.clone().unwrap_or_default();
+        true
     }
 
     fn put(&mut self, now: &Node, observed: &mut Observed) {

@@ -148,7 +148,7 @@ fn lifecycle() -> NodeLifecycle {
             crate::controller::kept::Kept::Asked,
         ),
         rates: Rates::default(),
-        heard: Mutex::default(),
+        heard: Arc::default(),
         limits: Mutex::default(),
         census: Arc::default(),
         draining: Mutex::default(),
@@ -202,4 +202,26 @@ async fn a_node_that_has_said_nothing_yet_is_not_drained() {
     }
     let unknown = node(&[("Ready", "Unknown")], &[], json!({}));
     assert!(matches!(pace_of(&unknown), Pace::Go(_)));
+}
+
+/// Renewals come every ten seconds from each node there is.
+#[tokio::test(start_paused = true)]
+async fn a_ready_node_is_not_looked_at_for_each_sign_of_life() {
+    let lifecycle = lifecycle();
+    let up = node(&[("Ready", "True")], &[], json!({}));
+    let begun = Instant::now();
+    lifecycle.listen(&up, begun);
+    let renew = |second| {
+        let mut heard = lifecycle.heard.lock().unwrap();
+        heard.get_mut("n").unwrap().renew(Some(at(second)), Instant::now())
+    };
+    tokio::time::advance(seconds(10)).await;
+    assert!(!renew(10));
+    tokio::time::advance(seconds(5)).await;
+    assert!(!renew(10), "the same as before");
+    let last_heard = |name: &str| lifecycle.heard.lock().unwrap()[name].at;
+    assert_eq!(last_heard("n"), begun + seconds(10), "when it said so first");
+    let down = node(&[("Ready", "False")], &[], json!({}));
+    lifecycle.listen(&down, Instant::now());
+    assert!(renew(20), "one that is not ready is looked at");
 }

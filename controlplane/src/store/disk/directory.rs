@@ -18,8 +18,9 @@ use tokio::time::Instant;
 /// There as long as a compaction is under way, and after one that failed.
 const COMPACTING: &str = "compacting";
 
-/// How many bytes are free for files in a directory; `None` when nobody knows.
-pub(super) type FreeSpace = Box<dyn Fn(&Path) -> Option<u64> + Send>;
+/// How many bytes are free for files beside an open one; `None` when nobody knows. It is asked for each commit: the way to the directory
+/// is not gone again for that.
+pub(super) type FreeSpace = Box<dyn Fn(&File) -> Option<u64> + Send>;
 
 /// Has a file read from its disk again.
 pub(super) type Forget = Box<dyn Fn(&Path) -> std::io::Result<()> + Send>;
@@ -79,7 +80,7 @@ impl Directory {
 
     /// Free space in bytes; `None` when nobody knows.
     pub(super) fn free_bytes(&self) -> Option<u64> {
-        (self.free_space)(&self.path)
+        (self.free_space)(&self.lock)
     }
 
     /// How much of the disk a file takes, in bytes; 0 when nobody knows.
@@ -171,8 +172,8 @@ pub(super) fn forget_cached(path: &Path) -> std::io::Result<()> {
     Ok(posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED)?)
 }
 
-fn available_bytes(path: &Path) -> Option<u64> {
-    let found = nix::sys::statvfs::statvfs(path).ok()?;
+fn available_bytes(beside: &File) -> Option<u64> {
+    let found = nix::sys::statvfs::fstatvfs(beside).ok()?;
     Some(found.blocks_available().saturating_mul(found.fragment_size()))
 }
 
