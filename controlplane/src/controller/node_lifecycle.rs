@@ -114,8 +114,9 @@ impl NodeLifecycle {
     /// Updates what was heard; tells whether the node is new to us.
     fn listen(&self, node: &Node, now: Instant) -> (Heartbeat, bool) {
         let name = node.name_any();
-        let lease = self.informers.node_leases.get(LEASES, &name);
         let mut heard = self.heard.lock().expect("no holder of this lock panics");
+        // Not before: a renewal that is taken in meanwhile ([`Heartbeat::renew`]) would be undone.
+        let lease = self.informers.node_leases.get(LEASES, &name);
         let fresh = !heard.contains_key(&name);
         let beat = Heartbeat {
             renewed: lease.and_then(|lease| renewed(&lease)),
@@ -189,6 +190,8 @@ impl Controller for NodeLifecycle {
     const NAME: &'static str = "node-controller";
     /// A node's taints and its pods' readiness are told apart from each other.
     const EACH_ALONE: bool = true;
+    /// A node that is ready says so no more often than it renews its lease, every ten seconds.
+    const RETRY_MAX: Duration = Duration::from_secs(10);
 
     fn wire(&self, wiring: &mut Wiring) {
         let (census, rates) = (Arc::clone(&self.census), self.rates);

@@ -450,3 +450,51 @@ fn an_object_that_asks_for_nothing_takes_next_to_nothing() {
     println!("{each} bytes an object");
     assert!((40..=70).contains(&each), "{each} bytes an object");
 }
+
+/// Most changes of objects that have an owner are none of these: a kubelet's lease is renewed every ten seconds.
+#[test]
+fn a_change_of_nothing_that_matters_gives_another_revision_and_one_of_place_another_place() {
+    let mut graph = Graph::default();
+    put(&mut graph, meta("owner", vec![], true, &[FOREGROUND]));
+    let dependent = |revision: &str| ObjectMeta {
+        resource_version: Some(revision.into()),
+        ..meta("b", vec![owner("gone", false)], false, &["x"])
+    };
+    assert_eq!(put(&mut graph, dependent("1")), ["b"]);
+    let planned = |graph: &Graph| match graph.decide("b", |_| Owner::Absent) {
+        Action::Delete { object, revision, .. } => (object.resource.plural.clone(), object.key.to_string(), revision),
+        other => panic!("{other:?}"),
+    };
+    let pods = |key: &str, revision: &str| (PODS.plural.clone(), key.to_owned(), revision.to_owned());
+    assert_eq!(planned(&graph), pods("default/b", "1"));
+    assert_eq!(put(&mut graph, dependent("2")), [""; 0]);
+    assert_eq!(planned(&graph), pods("default/b", "2"));
+    put_in("other", &mut graph, dependent("3"));
+    assert_eq!(planned(&graph), pods("other/b", "3"));
+    let moved = MetadataChange {
+        key: Key::new("other", "b"),
+        old: None,
+        new: Some(dependent("4")),
+    };
+    graph.observe(&CONFIG_MAPS, &moved);
+    assert_eq!(planned(&graph).0, CONFIG_MAPS.plural);
+    assert_eq!(
+        graph.unlisted(&CONFIG_MAPS, &Listed::default()),
+        ["b"],
+        "and is counted there"
+    );
+    assert_eq!(graph.unlisted(&PODS, &Listed::default()), ["owner"]);
+    // What matters is taken in, one after the other.
+    assert_eq!(
+        put(&mut graph, meta("b", vec![owner("owner", true)], false, &["x"])),
+        ["b"]
+    );
+    assert_eq!(
+        put(&mut graph, meta("b", vec![owner("owner", true)], false, &[])),
+        ["b", "owner"]
+    );
+    assert_eq!(
+        put(&mut graph, meta("b", vec![owner("owner", true)], true, &[])),
+        ["b", "owner"]
+    );
+}

@@ -175,3 +175,51 @@ async fn a_taint_ends_pods_when_they_have_stood_it_for_their_time() {
         assert!(world.get(&format!("{pods}/{name}")).await.is_some(), "{name}");
     }
 }
+
+/// Kubelets renew their leases every ten seconds, and tell their status every five minutes.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_renews_its_lease_is_left_alone_until_its_grace_is_over() {
+    let world = World::start(0).await;
+    world.add_node("n0").await;
+    let mute = json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": "mute", "labels": {"silent": "yes"}}});
+    world.create("/api/v1/nodes", mute).await;
+    let silent = json!({"metadata": {"labels": {"silent": "yes"}}});
+    world.patch("/api/v1/nodes/n0", silent).await;
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
+    let renewed = || json!({"spec": {"renewTime": format!("{:.6}", world.clock.now())}});
+    for name in ["n0", "mute"] {
+        let lease = json!({"kind": "Lease", "apiVersion": "coordination.k8s.io/v1", "metadata": {"name": name}});
+        world.create(leases, lease).await;
+    }
+    let untainted = |node: &Value| node["spec"]["taints"].is_null();
+    world.until("/api/v1/nodes/n0", untainted).await;
+    let wakings = || {
+        let counted = world.counted();
+        let mut lines = counted.lines();
+        let count = lines.find_map(|line| line.strip_prefix("workqueue_adds_total{name=\"node-controller\"} "));
+        count.unwrap().parse::<u32>().unwrap()
+    };
+    let is_unknown = |node: &Value| {
+        let mut conditions = node["status"]["conditions"].as_array().into_iter().flatten();
+        conditions.any(|c| c["type"] == "Ready" && c["status"] == "Unknown")
+    };
+    let mut last = tokio::time::Instant::now();
+    let begun = wakings();
+    for _ in 0..30 {
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        for name in ["n0", "mute"] {
+            world.patch(&format!("{leases}/{name}"), renewed()).await;
+            let node = world.get(&format!("/api/v1/nodes/{name}")).await.unwrap();
+            assert!(!is_unknown(&node), "{node:#}");
+        }
+        last = tokio::time::Instant::now();
+    }
+    // The one that never said that it is ready is looked at for each renewal, the other one when its grace would be over.
+    let woken = wakings() - begun;
+    assert!((30..45).contains(&woken), "{woken} wakings in 300 s");
+    for (name, grace) in [("n0", 50), ("mute", 60)] {
+        world.until(&format!("/api/v1/nodes/{name}"), is_unknown).await;
+        let silent = last.elapsed().as_secs();
+        assert!((grace..grace + 2).contains(&silent), "{name}: after {silent} s");
+    }
+}

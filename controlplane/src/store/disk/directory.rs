@@ -18,8 +18,8 @@ use tokio::time::Instant;
 /// There as long as a compaction is under way, and after one that failed.
 const COMPACTING: &str = "compacting";
 
-/// How many bytes are free for files beside an open one; `None` when nobody knows. It is asked for each commit: the way to the directory
-/// is not gone again for that.
+/// How many bytes are free for files in an open directory; `None` when nobody knows. It is asked for each commit: the way to the directory
+/// is not gone again for that. Of the directory itself, because a project's quota is told of directories alone.
 pub(super) type FreeSpace = Box<dyn Fn(&File) -> Option<u64> + Send>;
 
 /// Has a file read from its disk again.
@@ -28,6 +28,7 @@ pub(super) type Forget = Box<dyn Fn(&Path) -> std::io::Result<()> + Send>;
 /// The data directory, held by this process as long as the value lives.
 pub(super) struct Directory {
     path: PathBuf,
+    open: File,
     /// How free space is measured: the file system's word, unless a test has another disk.
     pub(super) free_space: FreeSpace,
     /// How the kernel is made to forget what it has of a file, unless a test has another disk.
@@ -59,6 +60,7 @@ impl Directory {
         narrow(path, 0o700)?;
         Ok(Self {
             path: path.to_owned(),
+            open: File::open(path).map_err(|error| unusable(path, "cannot be opened", &error))?,
             free_space: Box::new(available_bytes),
             forget: Box::new(forget_cached),
             writes_in_place: writes_in_place(path),
@@ -80,7 +82,7 @@ impl Directory {
 
     /// Free space in bytes; `None` when nobody knows.
     pub(super) fn free_bytes(&self) -> Option<u64> {
-        (self.free_space)(&self.lock)
+        (self.free_space)(&self.open)
     }
 
     /// How much of the disk a file takes, in bytes; 0 when nobody knows.
@@ -172,8 +174,8 @@ pub(super) fn forget_cached(path: &Path) -> std::io::Result<()> {
     Ok(posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED)?)
 }
 
-fn available_bytes(beside: &File) -> Option<u64> {
-    let found = nix::sys::statvfs::fstatvfs(beside).ok()?;
+fn available_bytes(directory: &File) -> Option<u64> {
+    let found = nix::sys::statvfs::fstatvfs(directory).ok()?;
     Some(found.blocks_available().saturating_mul(found.fragment_size()))
 }
 
