@@ -258,7 +258,7 @@ impl Guard {
         let disks = self.sight.disks().unwrap_or_default();
         let (containers, images) = freed(threshold.signal, disks);
         let withheld = images && !self.reclaim.may_delete_images();
-        if self.free(containers, images && !withheld).await && self.is_enough(threshold).await {
+        if self.free(containers, images && !withheld).await && self.is_enough(threshold, due).await {
             return;
         }
         if withheld && self.begun.elapsed() < IMAGES_PATIENCE {
@@ -382,17 +382,22 @@ impl Guard {
         true
     }
 
-    /// Whether no pod has to go after something was freed: it was enough, or is not known yet.
-    async fn is_enough(&mut self, threshold: &Threshold) -> bool {
+    /// Whether no pod has to go after something was freed: it was enough, for whatever else is due, too, as upstream looks at all, or is not
+    /// known yet.
+    async fn is_enough(&mut self, threshold: &Threshold, due: &[Threshold]) -> bool {
         let resource = threshold.signal.starved().as_str();
         let left = self.sight.signals(FREED_DEADLINE).await;
-        let Some(reading) = left.get(&threshold.signal) else {
+        if !left.contains_key(&threshold.signal) {
             let since = *self.blind.get_or_insert_with(Instant::now);
             tracing::warn!(resource, "what is left after freeing cannot be read");
             return since.elapsed() < BLIND_MAX;
-        };
+        }
         self.blind = None;
-        let enough = !pressure::is_met(threshold, *reading, true);
+        let is_met = |due: &Threshold| {
+            let reading = left.get(&due.signal);
+            reading.is_some_and(|reading| pressure::is_met(due, *reading, true))
+        };
+        let enough = !due.iter().any(is_met);
         if enough {
             tracing::info!(resource, "enough was freed without ending a pod");
         }

@@ -210,6 +210,18 @@ async fn no_pod_goes_while_it_is_not_known_what_was_freed_but_not_for_ever() {
     }
 }
 
+/// Images have bytes, and hardly any inodes.
+#[tokio::test]
+async fn what_was_freed_is_enough_only_if_nothing_else_that_is_due_is_still_met() {
+    let dir = tempfile::tempdir().expect("temp dir");
+    let (mut guard, _) = short_of_disk(dir.path(), runtime(), &Arc::default());
+    let bytes = of(Signal::NodeFsAvailable, "1");
+    let inodes = |amount| of(Signal::NodeFsInodesFree, amount);
+    assert!(guard.is_enough(&bytes, &[bytes]).await);
+    assert!(guard.is_enough(&bytes, &[bytes, inodes("1")]).await);
+    assert!(!guard.is_enough(&bytes, &[bytes, inodes("1Ei")]).await);
+}
+
 #[async_trait::async_trait]
 impl Reclaim for Asked {
     async fn delete_all_unused_containers(&self) -> Result<(), CollectError> {
