@@ -33,7 +33,7 @@ use board::HealthBoard;
 use drivers::Drivers;
 use k8s_openapi::api::core::v1::{Container, Pod, PodStatus};
 use prepare::Turns;
-use state::Claims;
+use state::{Claims, Name, distinct};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -203,46 +203,50 @@ impl Dra {
     /// # Errors
     /// What it is to have was not prepared.
     pub fn devices(&self, pod: &Pod, container: &Container) -> Result<Vec<String>, DraError> {
-        let mut names: Vec<String> = Vec::new();
+        let used = self.of_container(pod, container)?;
+        let ids = used.iter().flat_map(|(claim, request)| claim.cdi_device_ids(request));
+        // Two requests may lead to one device.
+        Ok(distinct(ids).into_iter().cloned().collect())
+    }
+
+    /// The claims a container uses, as they are prepared, and the request of each. They may have very many names: whoever looks at these
+    /// keeps nobody from the state.
+    fn of_container(&self, pod: &Pod, container: &Container) -> Result<Vec<(Arc<Prepared>, String)>, DraError> {
         let namespace = crate::pod_object::namespace(pod);
+        let used = claim::of_container(pod, container)?;
         let held = self.held();
-        for (name, request) in claim::of_container(pod, container)? {
+        let prepared = used.into_iter().map(|(name, request)| {
             let key = (namespace.to_owned(), name);
-            let Some(prepared) = held.claims.0.get(&key) else {
-                let (namespace, name) = key;
-                return Err(DraError::Unprepared { name, namespace });
-            };
-            let devices = prepared
-                .drivers
-                .values()
-                .flatten()
-                .filter(|device| device.serves(&request));
-            for id in devices.filter_map(|device| device.cdi_device_ids.as_ref()).flatten() {
-                // Two requests may lead to one device.
-                if !names.contains(id) {
-                    names.push(id.clone());
+            match held.claims.0.get(&key) {
+                Some(prepared) => Ok((prepared.clone(), request)),
+                None => {
+                    let (namespace, name) = key;
+                    Err(DraError::Unprepared { name, namespace })
                 }
             }
-        }
-        Ok(names)
+        });
+        prepared.collect()
     }
 
     /// The claims a container uses, as they are prepared: namespace, name, and what is known. For those who tell of it.
     pub fn used(&self, pod: &Pod, container: &Container) -> Vec<(String, String, Prepared)> {
         let namespace = crate::pod_object::namespace(pod);
         let used = claim::of_container(pod, container).unwrap_or_default();
+        let mut told: Vec<(Name, Arc<Prepared>)> = Vec::new();
         let held = self.held();
-        let mut told: Vec<(String, String, Prepared)> = Vec::new();
         for (name, _) in used {
-            if told.iter().any(|(_, known, _)| *known == name) {
+            if told.iter().any(|((_, known), _)| *known == name) {
                 continue;
             }
             let key = (namespace.to_owned(), name);
             if let Some(prepared) = held.claims.0.get(&key) {
-                told.push((key.0, key.1, prepared.clone()));
+                told.push((key, prepared.clone()));
             }
         }
-        told
+        drop(held);
+        let told = told.into_iter();
+        told.map(|((namespace, name), prepared)| (namespace, name, Arc::unwrap_or_clone(prepared)))
+            .collect()
     }
 
     /// Tells in a pod's status how well the devices of its claims are.
@@ -281,14 +285,15 @@ impl Dra {
         let wanted = self.held().changed;
         let job = move || {
             let lock = || held.lock().unwrap_or_else(PoisonError::into_inner);
-            let (text, changed) = {
+            // A copy, which shares what is large: nobody waits while all of it becomes text.
+            let (claims, changed) = {
                 let held = lock();
                 if held.written >= wanted {
                     return Ok(());
                 }
-                (checkpoint::write(&held.claims), held.changed)
+                (held.claims.clone(), held.changed)
             };
-            replace(&path, &text)?;
+            replace(&path, &checkpoint::write(&claims))?;
             lock().written = changed;
             Ok(())
         };

@@ -112,7 +112,7 @@ impl Plugin {
     pub(super) async fn over(stream: impl Stream + 'static, budget: &Budget) -> Result<Self, CallError> {
         let gone = || io::Error::other("the device plugin's connection is closed");
         // What it sends before anybody reads it is held, too.
-        let endpoint = Endpoint::from_static("http://localhost")
+        let endpoint = Endpoint::from_static(dial::NOWHERE)
             .initial_stream_window_size(WINDOW)
             .initial_connection_window_size(4 * WINDOW);
         let connecting = dial::over(endpoint, Box::pin(stream), gone);

@@ -1,7 +1,6 @@
 //! What is known of devices' health, for all who ask, and when it changes.
 
 use super::health::{Health, Report, State};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -16,8 +15,6 @@ struct Inner {
     changes: watch::Sender<u64>,
     /// What times count from.
     began: Instant,
-    /// Whether it was told once that a driver has too many devices.
-    told_cut: AtomicBool,
 }
 
 impl HealthBoard {
@@ -26,7 +23,6 @@ impl HealthBoard {
             held: Mutex::default(),
             changes: watch::Sender::default(),
             began: Instant::now(),
-            told_cut: AtomicBool::new(false),
         }))
     }
 
@@ -45,14 +41,19 @@ impl HealthBoard {
         self.0.changes.subscribe()
     }
 
+    /// Takes note of an instance of a driver: nothing is taken of one before.
+    pub(super) fn begin(&self, driver: &str, instance: u64) {
+        self.held().begin(driver, instance);
+    }
+
     /// Takes what an instance of a driver tells.
     pub(super) fn take(&self, driver: &str, instance: u64, reports: Vec<Report>) {
         let taken = self.held().take(driver, instance, reports, self.0.began.elapsed());
         self.changed(taken.news);
-        if taken.cut && !self.0.told_cut.swap(true, Ordering::Relaxed) {
+        if taken.cut {
             tracing::warn!(
                 driver,
-                "a DRA driver tells the health of more devices than are kept: others' is Unknown"
+                "a DRA driver tells more of its devices' health than is kept, or of devices that no claim can name: the rest is left out"
             );
         }
     }
@@ -68,6 +69,12 @@ impl HealthBoard {
         self.changed(news);
     }
 
+    /// Forgets it, and takes nothing of this instance any more: its task may be about to bring something when it is ended.
+    pub(super) fn end(&self, driver: &str, instance: u64) {
+        let news = self.held().end(driver, instance);
+        self.changed(news);
+    }
+
     /// How long it takes until something a driver told holds no longer.
     pub(super) fn until_expiry(&self, driver: &str) -> Option<Duration> {
         let at = self.held().next_expiry(driver)?;
@@ -77,7 +84,7 @@ impl HealthBoard {
     /// How well a device is, and what its driver says about it.
     pub(super) fn of(&self, driver: &str, pool: &str, device: &str) -> (State, Option<String>) {
         let held = self.held();
-        let (state, message) = held.of(driver, pool, device);
+        let (state, message) = held.of(driver, pool, device, self.0.began.elapsed());
         (state, message.map(ToOwned::to_owned))
     }
 }
@@ -96,6 +103,7 @@ mod tests {
             message: String::new(),
             holds_seconds: 0,
         };
+        board.begin("d", 1);
         board.take("d", 1, vec![report]);
         assert_eq!(board.until_expiry("d"), Some(Duration::from_secs(30)));
         tokio::time::advance(Duration::from_secs(20)).await;
@@ -103,6 +111,7 @@ mod tests {
         board.expire("d");
         assert_eq!(board.of("d", "p", "a").0, State::Healthy);
         tokio::time::advance(Duration::from_secs(10)).await;
+        assert_eq!(board.of("d", "p", "a").0, State::Unknown, "though it is not forgotten");
         board.expire("d");
         assert_eq!(board.of("d", "p", "a").0, State::Unknown);
         assert_eq!(board.until_expiry("d"), None);

@@ -4,6 +4,7 @@ use super::state::{Claims, Device, Prepared};
 use client::ordered::CollectOrdered;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 const KIND: &str = "DRACheckpoint";
 const VERSION: &str = "checkpoint.dra.kubelet.k8s.io/v1";
@@ -102,7 +103,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Claims, CheckpointError> {
                 .collect_ordered(),
             prepared: false,
         };
-        ((entry.namespace, entry.name), prepared)
+        ((entry.namespace, entry.name), Arc::new(prepared))
     });
     Ok(Claims(entries.collect_ordered()))
 }

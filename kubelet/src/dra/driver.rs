@@ -4,6 +4,7 @@ use super::HealthBoard;
 use super::health::{Report, State};
 use crate::metrics::DraMetrics;
 use crate::plugin::{Connections, Plugin, channel};
+use crate::rpc::budget::Budget;
 use crate::rpc::{Client, Failure, decoded, repeated};
 use crate::wake;
 use bytes::Bytes;
@@ -107,12 +108,14 @@ pub(super) struct Driver {
     pub(super) number: u64,
     service: Service,
     channel: Channel,
+    /// What all drivers may have sent that is not whole yet.
+    unread: Budget,
     connections: Connections,
     metrics: DraMetrics,
 }
 
 impl Driver {
-    pub(super) fn new(plugin: &Plugin, number: u64, service: Service, metrics: DraMetrics) -> Self {
+    pub(super) fn new(plugin: &Plugin, number: u64, service: Service, unread: Budget, metrics: DraMetrics) -> Self {
         let connections = Connections::default();
         Self {
             name: plugin.name.clone(),
@@ -120,9 +123,15 @@ impl Driver {
             number,
             service,
             channel: channel(&plugin.endpoint, connections.clone()),
+            unread,
             connections,
             metrics,
         }
+    }
+
+    /// A client of one of its services.
+    fn client(&self, service: &'static str, bytes_max: usize) -> Client {
+        Client::within(self.channel.clone(), self.unread.clone(), service, bytes_max)
     }
 
     /// Whether there is a connection to it.
@@ -159,7 +168,7 @@ impl Driver {
     ) -> Result<A, Status> {
         let begun = Instant::now();
         let service = self.service.name();
-        let client = Client::new(self.channel.clone(), service, bytes_max);
+        let client = self.client(service, bytes_max);
         let answer = client.call(method, request, Some(CALL)).await;
         let answer = answer.map_err(Failure::into_status);
         let code = answer.as_ref().err().map_or(Code::Ok, Status::code);
@@ -185,7 +194,7 @@ impl Driver {
     async fn hear(&self, board: &HealthBoard) {
         let mut failed = 0;
         loop {
-            let client = Client::new(self.channel.clone(), "v1alpha1.DRAResourceHealth", ANSWER_BYTES_MAX);
+            let client = self.client("v1alpha1.DRAResourceHealth", ANSWER_BYTES_MAX);
             let opening = client.listen("NodeWatchResources", NodeWatchResourcesRequest {}, MetadataMap::new());
             // Nobody promises that a driver says anything before it has something to say, so that this has no deadline.
             match opening.await {
@@ -349,8 +358,10 @@ mod tests {
             endpoint: "/s".into(),
             versions: Vec::new(),
         };
-        let driver = Driver::new(&plugin, 1, Service::V1, crate::metrics::Metrics::new("n").dra.clone());
+        let metrics = crate::metrics::Metrics::new("n").dra.clone();
+        let driver = Driver::new(&plugin, 1, Service::V1, Budget::new(0), metrics);
         let board = HealthBoard::new();
+        board.begin("driver", 1);
         let (sender, stream) = futures::channel::mpsc::unbounded();
         let send = |message: &str| sender.unbounded_send(told(message).expect("a report")).expect("read");
         let heard = || board.of("driver", "p", "d").1.unwrap_or_default();

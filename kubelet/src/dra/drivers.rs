@@ -5,6 +5,7 @@ use super::driver::{Driver, Service};
 use super::{DraError, HealthBoard};
 use crate::metrics::DraMetrics;
 use crate::plugin::{Handler, Plugin, Refusal};
+use crate::rpc::budget::Budget;
 use futures::FutureExt;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,9 +15,12 @@ use tokio_util::task::AbortOnDropHandle;
 
 /// The longest name of a driver, as in the API.
 const NAME_BYTES_MAX: usize = 63;
-/// The most instances of one driver, and the most drivers.
+/// The most instances of one driver.
 const INSTANCES_MAX: usize = 16;
-const DRIVERS_MAX: usize = 256;
+/// The most drivers.
+pub(super) const DRIVERS_MAX: usize = 256;
+/// What the drivers may have sent at a time that is not whole yet, bytes.
+pub(super) const UNREAD_BYTES_MAX: usize = 32 << 20;
 
 struct Instance {
     driver: Arc<Driver>,
@@ -36,6 +40,7 @@ struct Inner {
     /// Whether somebody does something about drivers that are gone, and has them forgotten then.
     wiped: bool,
     board: HealthBoard,
+    unread: Budget,
     metrics: DraMetrics,
 }
 
@@ -47,6 +52,7 @@ impl Drivers {
             usable: watch::Sender::default(),
             wiped,
             board,
+            unread: Budget::new(UNREAD_BYTES_MAX),
             metrics,
         }))
     }
@@ -67,6 +73,12 @@ impl Drivers {
             Some(instance) => Ok(instance.driver.clone()),
             None => Err(DraError::NoDriver(name.to_owned())),
         }
+    }
+
+    /// What they have sent that is not whole yet.
+    #[cfg(test)]
+    pub(super) fn unread(&self) -> &Budget {
+        &self.0.unread
     }
 
     /// Which drivers can be asked.
@@ -107,7 +119,9 @@ impl Drivers {
         }
         // Under the lock: who is behind another in the list is newer.
         let number = self.0.numbers.fetch_add(1, Ordering::Relaxed);
-        let driver = Arc::new(Driver::new(plugin, number, service, self.0.metrics.clone()));
+        let (unread, metrics) = (self.0.unread.clone(), self.0.metrics.clone());
+        let driver = Arc::new(Driver::new(plugin, number, service, unread, metrics));
+        self.0.board.begin(&plugin.name, number);
         let (attended, board) = (driver.clone(), self.0.board.clone());
         // Weak: a task that held them would keep them alive, and they it.
         let drivers = Arc::downgrade(&self.0);
@@ -157,7 +171,7 @@ impl Handler for Drivers {
                 held.remove(&plugin.name);
             }
             for number in numbers {
-                self.0.board.clear(&plugin.name, number);
+                self.0.board.end(&plugin.name, number);
             }
         }
         drop(held);
@@ -165,5 +179,42 @@ impl Handler for Drivers {
             true => self.note(&plugin.name),
             false => self.forget(&plugin.name),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::health::{Report, State};
+    use super::*;
+
+    #[tokio::test]
+    async fn what_an_instance_brings_after_its_end_is_not_kept() {
+        let board = HealthBoard::new();
+        let metrics = crate::metrics::Metrics::new("n").dra.clone();
+        let drivers = Drivers::new(false, board.clone(), metrics);
+        let plugin = Plugin {
+            name: "a.example".into(),
+            socket: "/nobody".into(),
+            endpoint: "/nobody".into(),
+            versions: vec!["v1.DRAPlugin".into()],
+        };
+        drivers.register(&plugin).await.expect("registered");
+        let number = drivers.get("a.example").expect("it is there").number;
+        let brings = || {
+            let report = Report {
+                pool: "p".into(),
+                device: "a".into(),
+                state: State::Healthy,
+                message: String::new(),
+                holds_seconds: i64::MAX,
+            };
+            board.take("a.example", number, vec![report]);
+            board.of("a.example", "p", "a").0
+        };
+        assert_eq!(brings(), State::Healthy);
+        drivers.deregister(&plugin);
+        // Its task may be at this very place on another thread while it is ended.
+        assert_eq!(brings(), State::Unknown);
+        assert_eq!(board.until_expiry("a.example"), None);
     }
 }

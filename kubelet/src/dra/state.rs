@@ -6,6 +6,7 @@ use super::claim::Wanted;
 use client::ordered::CollectOrdered;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// A claim's namespace and name: claims are known by these, as upstream's are.
 pub(super) type Name = (String, String);
@@ -64,6 +65,13 @@ pub struct Prepared {
 }
 
 impl Prepared {
+    /// What the runtime is to be asked for, for a request of it; an empty one is for all.
+    pub(super) fn cdi_device_ids(&self, request: &str) -> impl Iterator<Item = &String> {
+        let devices = self.drivers.values().flatten();
+        let devices = devices.filter(move |device| device.serves(request));
+        devices.filter_map(|device| device.cdi_device_ids.as_ref()).flatten()
+    }
+
     /// Whether it is of the same drivers as the claim's allocation is, and of no device that is not allocated.
     fn is_of(&self, wanted: &Wanted) -> bool {
         self.drivers.keys().eq(wanted.drivers.keys())
@@ -77,6 +85,12 @@ impl Prepared {
     }
 }
 
+/// Each of them once, in the order of their first mention.
+pub(super) fn distinct<'a, T: Ord>(all: impl Iterator<Item = &'a T>) -> Vec<&'a T> {
+    let mut seen = BTreeSet::new();
+    all.filter(|one| seen.insert(*one)).collect()
+}
+
 /// What letting go of a claim asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Release {
@@ -88,9 +102,9 @@ pub(super) enum Release {
     Last(Prepared),
 }
 
-/// All of them.
+/// All of them. Whoever reads one takes it along, so that nobody waits for that.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Claims(pub(super) BTreeMap<Name, Prepared>);
+pub(super) struct Claims(pub(super) BTreeMap<Name, Arc<Prepared>>);
 
 impl Claims {
     /// Notes that a pod uses a claim; tells whether its drivers are to be asked to prepare it.
@@ -99,22 +113,22 @@ impl Claims {
     /// An earlier claim of that name is still prepared.
     pub(super) fn refer(&mut self, pod: &str, wanted: &Wanted) -> Result<bool, DraError> {
         let name = (wanted.namespace.clone(), wanted.name.clone());
-        let held = self.0.entry(name).or_insert_with(|| Prepared {
-            uid: wanted.uid.clone(),
-            drivers: wanted
-                .drivers
-                .keys()
-                .map(|driver| (driver.clone(), Vec::new()))
-                .collect_ordered(),
-            ..Prepared::default()
-        });
+        let begun = || {
+            let drivers = wanted.drivers.keys().map(|driver| (driver.clone(), Vec::new()));
+            Prepared {
+                uid: wanted.uid.clone(),
+                drivers: drivers.collect_ordered(),
+                ..Prepared::default()
+            }
+        };
+        let held = self.0.entry(name).or_insert_with(|| Arc::new(begun()));
         if held.uid != wanted.uid {
             return Err(DraError::Claim(format!(
                 "old ResourceClaim with same name {} and different UID {} still exists (previous pod force-deleted?!)",
                 wanted.name, held.uid
             )));
         }
-        held.pods.insert(pod.to_owned());
+        Arc::make_mut(held).pods.insert(pod.to_owned());
         Ok(!held.prepared)
     }
 
@@ -138,7 +152,7 @@ impl Claims {
             });
         }
         if let Some(held) = self.0.get_mut(name) {
-            held.drivers.insert(driver.to_owned(), devices);
+            Arc::make_mut(held).drivers.insert(driver.to_owned(), devices);
         }
         Ok(())
     }
@@ -160,6 +174,7 @@ impl Claims {
                 wanted.name
             )));
         }
+        let held = Arc::make_mut(held);
         held.prepared = false;
         Ok(Some((name, held.clone())))
     }
@@ -167,7 +182,7 @@ impl Claims {
     /// Notes that a claim is prepared by all its drivers.
     pub(super) fn done(&mut self, name: &Name) {
         if let Some(held) = self.0.get_mut(name) {
-            held.prepared = true;
+            Arc::make_mut(held).prepared = true;
         }
     }
 
@@ -182,6 +197,7 @@ impl Claims {
         let Some(held) = self.0.get_mut(name).filter(|held| held.pods.contains(pod)) else {
             return Release::Nothing;
         };
+        let held = Arc::make_mut(held);
         if held.pods.len() == 1 {
             // What is under way may be half done: whoever comes next asks the drivers again.
             held.prepared = false;
@@ -221,6 +237,8 @@ impl Claims {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::Cell;
+    use std::cmp::Ordering;
 
     fn wanted(name: &str, uid: &str) -> Wanted {
         Wanted {
@@ -332,6 +350,43 @@ mod tests {
             "old ResourceClaim with same name c and different UID 1 still exists (previous pod force-deleted?!)"
         );
         assert_eq!(claims.pods(), ["a".to_owned()].into());
+    }
+
+    /// A number that counts how often it was compared.
+    struct Counted<'a>(u32, &'a Cell<usize>);
+
+    impl Ord for Counted<'_> {
+        fn cmp(&self, other: &Self) -> Ordering {
+            self.1.set(self.1.get() + 1);
+            self.0.cmp(&other.0)
+        }
+    }
+
+    impl PartialOrd for Counted<'_> {
+        fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+            Some(self.cmp(other))
+        }
+    }
+
+    impl PartialEq for Counted<'_> {
+        fn eq(&self, other: &Self) -> bool {
+            self.cmp(other).is_eq()
+        }
+    }
+
+    impl Eq for Counted<'_> {}
+
+    #[test]
+    fn as_many_names_as_there_may_be_are_told_apart_with_few_comparisons() {
+        let compared = Cell::new(0);
+        // As many as all claims have room for, each twice, and not in their order.
+        let many = u32::try_from(TOGETHER_MAX / (NAME_BYTES + 8)).expect("fewer");
+        let numbers = (0..many).rev().chain(0..many);
+        let all: Vec<Counted<'_>> = numbers.map(|number| Counted(number, &compared)).collect();
+        let told = distinct(all.iter()).into_iter().map(|one| one.0);
+        assert!(told.eq((0..many).rev()), "in the order of first mention");
+        let each = compared.get() / all.len();
+        assert!(each < 100, "{each} comparisons for each");
     }
 
     #[test]

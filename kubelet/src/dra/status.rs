@@ -5,6 +5,7 @@ use super::health::State;
 use super::state::{Claims, Device};
 use crate::pod_object;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus, ResourceHealth, ResourceStatus};
+use std::collections::BTreeSet;
 
 /// How well a device is, by driver, pool and name, and what is said about it.
 type Look<'a> = &'a dyn Fn(&str, &str, &str) -> (State, Option<String>);
@@ -40,6 +41,7 @@ fn of_container(pod: &Pod, told: &mut ContainerStatus, claims: &Claims, look: Lo
         let Some(prepared) = claims.0.get(&key) else { continue };
         let request = named.request.as_deref().unwrap_or_default();
         let mut resources: Vec<ResourceHealth> = Vec::new();
+        let mut seen = BTreeSet::new();
         for (driver, device) in prepared
             .drivers
             .iter()
@@ -49,9 +51,9 @@ fn of_container(pod: &Pod, told: &mut ContainerStatus, claims: &Claims, look: Lo
             if !device.serves(request.split('/').next().unwrap_or_default()) {
                 continue;
             }
-            let (state, message) = look(driver, &device.pool_name, &device.device_name);
             let resource_id = id(driver, device);
-            if resources.iter().all(|other| other.resource_id != resource_id) {
+            if seen.insert(resource_id.clone()) {
+                let (state, message) = look(driver, &device.pool_name, &device.device_name);
                 resources.push(ResourceHealth {
                     health: Some(state.as_str().to_owned()),
                     message,

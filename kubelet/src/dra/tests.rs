@@ -1,5 +1,7 @@
 //! Claims through drivers over real sockets.
 
+mod unread;
+
 use super::testing::{Manner, SampleDriver};
 use super::{Dra, Given};
 use crate::metrics::Metrics;

@@ -26,8 +26,11 @@ pub(crate) type Wire = Pin<Box<dyn Stream>>;
 type Dialled = BoxFuture<'static, Result<TokioIo<Wire>, ConnectError>>;
 type Connector = ServiceFn<Box<dyn FnMut(Uri) -> Dialled + Send>>;
 
+/// Where what is dialled is called: nowhere, but it has to be called something.
+pub(crate) const NOWHERE: &str = "http://localhost";
+
 /// A channel that dials so with its first call, and again after a connection broke.
-pub(crate) fn lazily<S, F>(dial: impl Fn() -> F + Send + 'static) -> Channel
+pub(crate) fn lazily<S, F>(endpoint: Endpoint, dial: impl Fn() -> F + Send + 'static) -> Channel
 where
     S: Stream + 'static,
     F: Future<Output = io::Result<S>> + Send + 'static,
@@ -41,7 +44,7 @@ where
         }
         .boxed()
     }));
-    Channel::new(connector, Endpoint::from_static("http://localhost"))
+    Channel::new(connector, endpoint)
 }
 
 fn failed(error: io::Error) -> ConnectError {
