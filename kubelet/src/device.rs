@@ -201,11 +201,12 @@ impl Devices {
     /// What the node's status says of devices. Resources whose plugins went long ago are forgotten with this.
     pub fn capacity(&self) -> Capacity {
         let mut held = self.0.held();
-        let news = held.state.expire(self.0.began.elapsed());
-        held.changed += u64::from(news);
+        let gone = held.state.expire(self.0.began.elapsed());
+        held.changed += u64::from(!gone.is_empty());
         let capacity = held.state.capacity();
         drop(held);
-        if news {
+        gone.iter().for_each(|resource| self.metrics().forget(resource));
+        if !gone.is_empty() {
             self.0.tell();
         }
         capacity

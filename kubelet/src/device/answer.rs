@@ -7,7 +7,7 @@ mod tests;
 use client::ordered::CollectOrdered;
 use proto::cri;
 use proto::device_plugin::ContainerAllocateResponse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The largest answer for one container that is kept, bytes.
 pub const ANSWER_BYTES_MAX: usize = 64 << 10;
@@ -26,7 +26,7 @@ impl Extras {
     /// All that plugins answered for a container, by resource. Where two say different things the first resource's holds, and it is
     /// told in the log.
     pub fn of<'a>(answers: impl IntoIterator<Item = (&'a str, ContainerAllocateResponse)>) -> Self {
-        let mut extras = Self::default();
+        let (mut extras, mut named) = (Self::default(), BTreeSet::new());
         for (resource, answer) in answers {
             let put = |what, map: &mut BTreeMap<String, String>, key: String, value: String| {
                 note(what, resource, &key, map.get(&key), &value);
@@ -50,7 +50,7 @@ impl Extras {
                 extras.devices.entry(path).or_insert(value);
             }
             for device in answer.cdi_devices {
-                if !extras.cdi.contains(&device.name) {
+                if named.insert(device.name.clone()) {
                     extras.cdi.push(device.name);
                 }
             }

@@ -6,6 +6,7 @@ mod tests;
 
 use super::plugin::{CallError, Plugin, devices, refused};
 use super::{Devices, socket};
+use crate::host::directory::Directory;
 use crate::plugin::{self as found, Handler, Refusal};
 use crate::rpc::{Methods, decoded};
 use crate::wake;
@@ -248,7 +249,7 @@ fn begin(directory: &Path) -> io::Result<tokio::net::UnixListener> {
         }
     }
     // Upstream's sign that the directory is there for old plugins.
-    std::fs::File::create(directory.join("DEPRECATION"))?;
+    Directory::open(directory, Path::new("."))?.touch("DEPRECATION")?;
     socket::listen(&directory.join(SOCKET))
 }
 

@@ -11,9 +11,10 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use std::convert::Infallible;
-use std::fs::Permissions;
+use std::fs::{OpenOptions, Permissions};
 use std::io;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,8 +55,19 @@ pub(crate) fn listen(path: &Path) -> io::Result<UnixListener> {
         Err(_) => {}
     }
     let listener = UnixListener::bind(path)?;
-    std::fs::set_permissions(path, Permissions::from_mode(0o600))?;
+    close_to_others(path)?;
     Ok(listener)
+}
+
+/// Leaves a socket to root. Whoever may write in its directory may have put something else in its place by now, which is left as it is.
+pub(super) fn close_to_others(path: &Path) -> io::Result<()> {
+    let flags = nix::libc::O_PATH | nix::libc::O_NOFOLLOW | nix::libc::O_CLOEXEC;
+    let there = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    if !there.metadata()?.file_type().is_socket() {
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "something else is there"));
+    }
+    let opened = format!("/proc/self/fd/{}", there.as_raw_fd());
+    std::fs::set_permissions(opened, Permissions::from_mode(0o600))
 }
 
 /// Serves until shut down; connections end with it.

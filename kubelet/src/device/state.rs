@@ -7,11 +7,12 @@ pub mod given;
 #[cfg(test)]
 mod tests;
 
+use super::answer::ANSWER_BYTES_MAX;
 use super::choice::{self, Pool, Question, TooFew, Wanted};
 use crate::pinning::hint::NumaMask;
 use client::ordered::CollectOrdered;
 pub use given::{Given, NO_NODE, Reuse};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,13 +22,15 @@ pub const GRACE: Duration = Duration::from_secs(5 * 60);
 pub const RESOURCES_MAX: usize = 512;
 /// Devices of one resource.
 pub const DEVICES_MAX: usize = 1 << 16;
-/// NUMA nodes of one device, the kernel's own bound: what a container has is noted by them, and told by them.
-pub const NODES_MAX: usize = 1 << 10;
+/// NUMA nodes of one device, as many as are ever aligned: what a container has is noted by them, and told by them.
+pub const NODES_MAX: usize = 64;
 
-/// What the devices of all resources may take together, bytes.
+/// What the devices of all resources may take together, bytes; and what containers have of devices, those of earlier lists too.
 pub const TOGETHER_MAX: usize = 16 << 20;
 /// What a device takes beside its name and its nodes, bytes.
 const DEVICE_BYTES: usize = 96;
+/// What one of its nodes takes, bytes: each is told with the device's name.
+const NODE_BYTES: usize = size_of::<i64>() + size_of::<String>();
 
 /// One device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -86,6 +89,9 @@ pub enum Refusal {
     /// There are too few.
     #[error(transparent)]
     TooFew(#[from] TooFew),
+    /// What containers have is noted, and may not grow for ever.
+    #[error("no room to note devices of {0}: what containers have of all devices may take {max} bytes", max = TOGETHER_MAX)]
+    TooMuch(String),
     /// It has another number.
     #[error("pod {pod:?} container {container:?} changed request for resource {resource:?} from {from} to {to}")]
     Changed {
@@ -141,7 +147,7 @@ pub struct News {
 }
 
 fn weight(devices: &BTreeMap<String, Device>) -> usize {
-    let of = |(id, device): (&String, &Device)| DEVICE_BYTES + id.len() + device.nodes.len() * size_of::<i64>();
+    let of = |(id, device): (&String, &Device)| DEVICE_BYTES + id.len() + device.nodes.len() * (NODE_BYTES + id.len());
     devices.iter().map(of).sum()
 }
 
@@ -149,8 +155,8 @@ fn weight(devices: &BTreeMap<String, Device>) -> usize {
 #[derive(Clone, Debug, Default)]
 pub struct State {
     resources: BTreeMap<String, Resource>,
-    /// Those whose plugins went for good.
-    removed: BTreeSet<String>,
+    /// Those whose plugins went for good, the latest last.
+    removed: VecDeque<String>,
     pods: given::ByPod,
 }
 
@@ -166,7 +172,7 @@ impl State {
         };
         Self {
             resources: registered.into_iter().take(RESOURCES_MAX).map(lost).collect_ordered(),
-            removed: BTreeSet::new(),
+            removed: VecDeque::new(),
             pods,
         }
     }
@@ -181,7 +187,7 @@ impl State {
         resource.connection = Some(connection);
         resource.options = options;
         resource.lost = None;
-        self.removed.remove(name);
+        self.removed.retain(|removed| removed != name);
         true
     }
 
@@ -231,20 +237,19 @@ impl State {
         true
     }
 
-    /// Forgets resources whose plugins went long ago; tells whether there were any.
-    pub fn expire(&mut self, now: Duration) -> bool {
+    /// Forgets resources whose plugins went long ago; tells which.
+    pub fn expire(&mut self, now: Duration) -> Vec<String> {
         let is_over = |resource: &Resource| resource.lost.is_some_and(|since| now.saturating_sub(since) > GRACE);
         let over = self.resources.iter().filter(|(_, resource)| is_over(resource));
         let over: Vec<String> = over.map(|(name, _)| name.clone()).collect();
         for name in &over {
             self.resources.remove(name);
         }
-        let any = !over.is_empty();
-        // What comes and goes under ever new names is not remembered for ever.
-        if self.removed.len() + over.len() <= RESOURCES_MAX {
-            self.removed.extend(over);
-        }
-        any
+        // What comes and goes under ever new names is not remembered for ever. That a resource has nothing any more was told when it went.
+        self.removed.extend(over.iter().cloned());
+        let many = self.removed.len().saturating_sub(RESOURCES_MAX);
+        self.removed.drain(..many);
+        over
     }
 
     /// What the node has of devices.
@@ -283,7 +288,7 @@ impl State {
         let known = names.filter_map(|name| Some((name.clone(), self.resources.get(name)?.clone())));
         Self {
             resources: known.collect_ordered(),
-            removed: BTreeSet::new(),
+            removed: VecDeque::new(),
             pods: self.pods.of_pod(pod),
         }
     }
@@ -374,6 +379,9 @@ impl State {
         };
         let chosen = choice::choose(pool, claim.wanted, preferred)?;
         let given = Given::reserved(&devices, &chosen);
+        if self.pods.weight() + given.weight() + ANSWER_BYTES_MAX > TOGETHER_MAX {
+            return Err(Refusal::TooMuch(claim.wanted.resource.to_owned()));
+        }
         // Changed in place, where no trial looks at it.
         drop(free);
         let name = claim.wanted.resource;

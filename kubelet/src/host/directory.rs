@@ -8,9 +8,9 @@ use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, OpenHow, RenameFlags, ResolveFlag, openat, openat2, renameat2};
 use nix::libc;
 use nix::sys::stat::{FileStat, Mode, fstat, fstatat};
-use nix::unistd::{UnlinkatFlags, unlinkat};
+use nix::unistd::{UnlinkatFlags, fsync, unlinkat};
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 
@@ -114,6 +114,32 @@ impl Directory {
         Ok(fs::File::from(file))
     }
 
+    /// Puts a text in place of what the file `name` had, for good: a power cut leaves one or the other. It is written as `beside` first: what
+    /// has that name goes, and is neither written through, if it is a link, nor waited for, if it is a pipe.
+    ///
+    /// # Errors
+    /// The kernel's; one of the names is a directory's, or was taken meanwhile.
+    pub fn write(&self, name: &str, beside: &str, text: &[u8]) -> io::Result<()> {
+        self.remove(beside)?;
+        let mut file = self.create(beside)?;
+        file.write_all(text)?;
+        file.sync_all()?;
+        self.replace(beside, name)?;
+        fsync(&self.0).map_err(os)
+    }
+
+    /// Makes an empty file, unless a plain file has the name; what else has it goes.
+    ///
+    /// # Errors
+    /// The kernel's, or it is a directory's name.
+    pub fn touch(&self, name: &str) -> io::Result<()> {
+        if self.about(name)?.is_some_and(|about| about.is_sole()) {
+            return Ok(());
+        }
+        self.remove(name)?;
+        self.create(name).map(drop)
+    }
+
     /// Renames; what had the new name goes.
     ///
     /// # Errors
@@ -192,6 +218,40 @@ mod tests {
         inside.remove("moved").expect("again");
         assert_eq!(fs::read_to_string(&world.precious).expect("read"), "precious");
         assert_eq!(inside.names(9).expect("names"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_is_planted_where_a_file_is_written_is_neither_followed_nor_waited_for() {
+        let world = world();
+        let at = |name: &str| world.root.join("a/b").join(name);
+        let inside = Directory::open(&world.root, Path::new("a/b")).expect("opened");
+        let pipe = |name: &str| nix::unistd::mkfifo(&at(name), Mode::S_IRWXU).expect("a pipe");
+        for text in ["1", "2"] {
+            symlink(&world.precious, at("state.tmp")).expect("link");
+            inside.write("state", "state.tmp", text.as_bytes()).expect("written");
+            assert_eq!(fs::read_to_string(at("state")).expect("read"), text);
+        }
+        pipe("state.tmp");
+        inside.write("state", "state.tmp", b"3").expect("written");
+        fs::remove_file(at("state")).expect("removed");
+        fs::hard_link(&world.precious, at("state")).expect("link");
+        inside.write("state", "state.tmp", b"4").expect("written");
+        assert_eq!(fs::read_to_string(at("state")).expect("read"), "4");
+        fs::create_dir(at("state.tmp")).expect("a directory");
+        inside
+            .write("state", "state.tmp", b"5")
+            .expect_err("it is not ours to remove");
+        for plant in [&|| symlink(&world.precious, at("sign")).expect("link") as (), &|| {
+            pipe("sign")
+        }] as [&dyn Fn(); 2]
+        {
+            plant();
+            inside.touch("sign").expect("made");
+            inside.touch("sign").expect("there");
+            assert!(inside.about("sign").expect("told").expect("there").is_sole());
+            inside.remove("sign").expect("removed");
+        }
+        assert_eq!(fs::read_to_string(&world.precious).expect("read"), "precious");
     }
 
     #[test]

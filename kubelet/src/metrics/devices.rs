@@ -28,10 +28,17 @@ impl DeviceMetrics {
         }
     }
 
-    /// Counts a registration. Whoever registers is root on this machine, and resources are bounded.
+    /// Counts a registration. Whoever registers is root on this machine, and resources are bounded ([`DeviceMetrics::forget`]).
     pub fn registered(&self, resource: &str) {
         let of = label("resource_name", resource.to_owned());
         self.registrations.get_or_create(&of).inc();
+    }
+
+    /// A resource whose plugin went long ago is told of no more: others come under ever new names.
+    pub fn forget(&self, resource: &str) {
+        let of = label("resource_name", resource.to_owned());
+        self.registrations.remove(&of);
+        self.allocations.remove(&of);
     }
 
     /// Counts an allocation, however it ended.

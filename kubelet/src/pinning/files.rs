@@ -1,6 +1,7 @@
 //! The files that tell the next kubelet who has what: upstream's `cpu_manager_state` and `memory_manager_state`.
 
 use super::{Held, Inner, PinError, Pinning, cpu, memory};
+use crate::host::directory::Directory;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -67,16 +68,13 @@ impl Inner {
     }
 }
 
-/// Puts a text in place of what the file had, for good: a power cut leaves one or the other.
+/// Puts a text in place of what the file had, for good: a power cut leaves one or the other. Others may write in its directory, as device
+/// plugins do in theirs: what they plant there is not followed ([`Directory::write`]).
 pub(crate) fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
-    use std::io::Write;
-    let beside = path.with_extension("tmp");
-    let mut file = std::fs::File::create(&beside)?;
-    file.write_all(text)?;
-    file.sync_all()?;
-    std::fs::rename(&beside, path)?;
-    match path.parent() {
-        Some(directory) => std::fs::File::open(directory)?.sync_all(),
-        None => Ok(()),
-    }
+    let names =
+        [path.file_name(), path.with_extension("tmp").file_name()].map(|name| name?.to_str().map(str::to_owned));
+    let ([Some(name), Some(beside)], Some(directory)) = (names, path.parent()) else {
+        return Err(io::Error::from(io::ErrorKind::InvalidFilename));
+    };
+    Directory::open(directory, Path::new("."))?.write(&name, &beside, text)
 }

@@ -220,6 +220,36 @@ async fn old_sockets_go_and_everything_else_stays() {
     assert_eq!((mode(&directory), mode(&node.path(SOCKET))), (0o750, 0o600));
 }
 
+/// Plugins may write in the directory, and nowhere else.
+#[tokio::test]
+async fn what_a_plugin_plants_leads_nowhere() {
+    use std::os::unix::fs::symlink;
+    let node = Node::new();
+    let directory = node.devices.directory().to_owned();
+    std::fs::create_dir_all(&directory).expect("a directory");
+    let precious = node.path("precious");
+    std::fs::write(&precious, "x").expect("writes");
+    symlink(&precious, node.path("DEPRECATION")).expect("link");
+    drop(begin(&directory).expect("begins"));
+    std::fs::remove_file(node.path("DEPRECATION")).expect("removes");
+    nix::unistd::mkfifo(&node.path("DEPRECATION"), nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
+    drop(begin(&directory).expect("begins, and waits for nobody"));
+    for name in ["kubelet_internal_checkpoint", "kubelet_internal_checkpoint.tmp"] {
+        symlink(&precious, node.path(name)).expect("link");
+    }
+    let checkpoint = node.path("kubelet_internal_checkpoint");
+    crate::pinning::files::replace(&checkpoint, b"state").expect("written");
+    assert_eq!(std::fs::read_to_string(&checkpoint).expect("reads"), "state");
+    assert_eq!(std::fs::read_to_string(&precious).expect("reads"), "x");
+    symlink(&precious, node.path(SOCKET)).expect_err("the socket of the last");
+    std::fs::remove_file(node.path(SOCKET)).expect("removes");
+    symlink(&precious, node.path(SOCKET)).expect("link");
+    socket::close_to_others(&node.path(SOCKET)).expect_err("no socket of ours");
+    use std::os::unix::fs::PermissionsExt;
+    let mode = std::fs::metadata(&precious).expect("there").permissions().mode();
+    assert_eq!(mode & 0o777, 0o644);
+}
+
 #[test]
 fn watchers_may_ask_first() {
     let of = |versions: &[&str], resource| {

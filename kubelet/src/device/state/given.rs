@@ -35,11 +35,21 @@ impl Given {
         Self { by_node, answer: None }
     }
 
+    /// What it takes, bytes.
+    pub fn weight(&self) -> usize {
+        let ids = self.by_node.values().flatten();
+        let ids: usize = ids.map(|id| size_of::<String>() + id.len()).sum();
+        GIVEN_BYTES + ids + self.answer.as_ref().map_or(0, Bytes::len)
+    }
+
     /// The devices.
     pub fn ids(&self) -> BTreeSet<String> {
         self.by_node.values().flatten().cloned().collect_ordered()
     }
 }
+
+/// What it takes that a container has something of a resource at all, bytes.
+const GIVEN_BYTES: usize = 256;
 
 type ByResource = BTreeMap<String, Given>;
 type ByContainer = BTreeMap<String, ByResource>;
@@ -53,9 +63,10 @@ struct Used {
     devices: BTreeMap<String, usize>,
 }
 
-/// What containers have, by pod UID, container and resource. What of a resource is somebody's is counted along: a node has many pods.
+/// What containers have, by pod UID, container and resource. What of a resource is somebody's, and what all of it takes, is counted along:
+/// a node has many pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ByPod(BTreeMap<String, ByContainer>, BTreeMap<String, Used>);
+pub struct ByPod(BTreeMap<String, ByContainer>, BTreeMap<String, Used>, usize);
 
 /// A resource, and devices of it.
 pub(super) type Touched = (String, BTreeSet<String>);
@@ -69,6 +80,11 @@ impl ByPod {
                 of.map(move |(resource, given)| (pod.as_str(), container.as_str(), resource.as_str(), given))
             })
         })
+    }
+
+    /// What all of it takes, bytes.
+    pub fn weight(&self) -> usize {
+        self.2
     }
 
     /// What a container has for good, by resource.
@@ -162,10 +178,12 @@ impl ByPod {
     /// Puts something in, in place of what there was; tells which devices are somebody else's than before, or nobody's.
     pub fn insert(&mut self, pod: &str, container: &str, resource: &str, given: Given) -> BTreeSet<String> {
         let mut touched = given.ids();
+        self.2 += given.weight();
         self.use_for(resource, &touched);
         let containers = self.0.entry(pod.to_owned()).or_default();
         let resources = containers.entry(container.to_owned()).or_default();
         if let Some(before) = resources.insert(resource.to_owned(), given) {
+            self.2 -= before.weight();
             let before = before.ids();
             self.leave(resource, &before);
             touched.extend(before);
@@ -178,7 +196,9 @@ impl ByPod {
         let Some(given) = own.and_then(|resources| resources.get_mut(resource)) else {
             return false;
         };
+        let before = given.weight();
         given.answer = Some(answer.into());
+        self.2 = self.2 + given.weight() - before;
         true
     }
 
@@ -195,6 +215,7 @@ impl ByPod {
         if containers.is_empty() {
             self.0.remove(pod);
         }
+        self.2 -= given.as_ref().map_or(0, Given::weight);
         let left = given.map(|given| given.ids()).unwrap_or_default();
         self.leave(resource, &left);
         left
@@ -208,6 +229,7 @@ impl ByPod {
             let containers = self.0.remove(pod).into_iter().flatten();
             for (resource, given) in containers.flat_map(|(_, resources)| resources) {
                 let ids = given.ids();
+                self.2 -= given.weight();
                 self.leave(&resource, &ids);
                 left.push((resource, ids));
             }

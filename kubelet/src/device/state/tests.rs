@@ -51,15 +51,15 @@ fn a_resource_lives_from_its_registration_until_five_minutes_after_its_plugin_we
     assert_eq!(counts(&state), Some((3, 2)));
     assert!(state.disconnect(R, 1, start));
     assert_eq!(counts(&state), Some((3, 0)), "all are ill, and counted");
-    assert!(!state.expire(start + GRACE), "not yet");
+    assert_eq!(state.expire(start + GRACE), [""; 0], "not yet");
     assert_eq!(counts(&state), Some((3, 0)));
-    assert!(state.expire(start + GRACE + Duration::from_secs(1)));
+    assert_eq!(state.expire(start + GRACE + Duration::from_secs(1)), [R]);
     assert_eq!(
         (counts(&state), state.knows(R)),
         (Some((0, 0)), false),
         "zero, and removed"
     );
-    assert!(!state.expire(start + GRACE * 2));
+    assert_eq!(state.expire(start + GRACE * 2), [""; 0]);
     // It comes back.
     assert!(state.connect(R, 2, Options::default()));
     state.list(R, 2, devices(&[("a", true)]));
@@ -75,7 +75,7 @@ fn who_registers_anew_takes_over_and_the_old_one_says_nothing_any_more() {
     assert_eq!(counts(&state), Some((1, 1)), "until the new one lists");
     assert_eq!(state.list(R, 1, devices(&[])), None);
     assert!(!state.disconnect(R, 1, Duration::ZERO));
-    assert!(!state.expire(GRACE * 2));
+    assert_eq!(state.expire(GRACE * 2), [""; 0]);
     assert_eq!(counts(&state), Some((1, 1)));
     state.list(R, 2, devices(&[("b", true), ("c", true)]));
     assert_eq!(counts(&state), Some((2, 2)));
@@ -164,6 +164,59 @@ fn resources_are_bounded() {
         state.connect("example.com/0", 2, Options::default()),
         "one that is there"
     );
+}
+
+/// Names come and go without end; what went last is told of, or the node's status would keep what it had of it.
+#[test]
+fn of_resources_that_went_the_latest_are_told_to_have_nothing() {
+    let mut state = State::default();
+    let many = |round: usize| (0..RESOURCES_MAX).map(move |index| format!("example.com/{round}-{index}"));
+    for round in 1..4 {
+        let at = GRACE * 4 * u32::try_from(round).expect("few");
+        for name in many(round) {
+            assert!(state.connect(&name, 1, Options::default()));
+            state.list(&name, 1, devices(&[("a", true)]));
+            state.disconnect(&name, 1, at);
+        }
+        assert_eq!(state.expire(at + GRACE * 2).len(), RESOURCES_MAX);
+        let told = state.capacity().capacity;
+        assert!(many(round).all(|name| told.get(&name) == Some(&0)), "{round}");
+        assert_eq!(told.len(), RESOURCES_MAX);
+    }
+}
+
+/// A plugin may list other devices for each pod: what containers have of earlier lists is theirs as long as they are there.
+#[test]
+fn what_containers_have_is_bounded_whatever_plugins_list() {
+    const COUNT: usize = 500;
+    let (mut state, none) = (State::default(), BTreeSet::new());
+    assert!(state.connect(R, 1, Options::default()));
+    let nodes: Vec<i64> = (0..64).collect();
+    let give = |state: &mut State, pod: usize| {
+        let device = |index: usize| {
+            let device = Device {
+                healthy: true,
+                placed: true,
+                nodes: nodes.clone(),
+            };
+            (format!("{pod:0100}-{index}"), device)
+        };
+        let all = (0..COUNT).map(device).collect();
+        assert!(state.has_room(R, &all));
+        state.list(R, 1, all);
+        let (pod, container) = (pod.to_string(), "c");
+        state.reserve(claim(&pod, container, COUNT, &none), &none).map(|_| {
+            assert!(state.answered(&pod, container, R, vec![0; 1000]));
+        })
+    };
+    let fits = (0..9).take_while(|pod| give(&mut state, *pod).is_ok()).count();
+    assert_eq!(fits, 4, "each takes four megabytes");
+    assert_eq!(give(&mut state, 9), Err(Refusal::TooMuch(R.to_owned())));
+    // Who goes makes room, to the last byte.
+    state.retain(|pod| pod != "0");
+    assert_eq!(give(&mut state, 10), Ok(()));
+    state.retain(|_| false);
+    assert_eq!(state.pods().weight(), 0);
 }
 
 /// A step of somebody's.
