@@ -214,9 +214,10 @@ async fn a_node_that_renews_its_lease_is_left_alone_until_its_grace_is_over() {
         }
         last = tokio::time::Instant::now();
     }
-    // The one that never said that it is ready is looked at for each renewal, the other one when its grace would be over.
+    // The one that never said that it is ready is looked at for each renewal, the other one when its grace would be over: with each
+    // renewal it would be sixty and more. What their first writes and events wake is among it.
     let woken = wakings() - begun;
-    assert!((30..45).contains(&woken), "{woken} wakings in 300 s");
+    assert!((30..56).contains(&woken), "{woken} wakings in 300 s");
     for (name, grace) in [("n0", 50), ("mute", 60)] {
         world.until(&format!("/api/v1/nodes/{name}"), is_unknown).await;
         let silent = last.elapsed().as_secs();
