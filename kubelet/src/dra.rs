@@ -27,6 +27,7 @@ pub use claim::has_claims;
 pub use state::{Device, Prepared};
 
 use crate::host::FileWork;
+use crate::host::directory::replace;
 use crate::metrics::DraMetrics;
 use crate::plugin::Handler;
 use board::HealthBoard;
@@ -303,19 +304,5 @@ impl Dra {
             Ok(Err(error)) => Err(told(&error as &io::Error)),
             Err(error) => Err(told(&error)),
         }
-    }
-}
-
-/// Puts a text in place of what the file had, for good: a power cut leaves one or the other.
-fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
-    use std::io::Write;
-    let beside = path.with_extension("tmp");
-    let mut file = std::fs::File::create(&beside)?;
-    file.write_all(text)?;
-    file.sync_all()?;
-    std::fs::rename(&beside, path)?;
-    match path.parent() {
-        Some(directory) => std::fs::File::open(directory)?.sync_all(),
-        None => Ok(()),
     }
 }

@@ -92,7 +92,7 @@ impl Inner {
         };
         let text = checkpoint::write(&state);
         socket::make_directory(&self.directory)?;
-        crate::pinning::files::replace(&self.directory.join(checkpoint::FILE), &text)?;
+        crate::host::directory::replace(&self.directory.join(checkpoint::FILE), &text)?;
         let mut held = self.held();
         held.written = held.written.max(changed);
         Ok(())

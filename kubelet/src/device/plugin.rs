@@ -18,7 +18,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tonic::metadata::MetadataMap;
-use tonic::transport::Endpoint;
 use tonic::{Status, Streaming};
 
 /// How long the other end of a connection may take to greet, as upstream's.
@@ -35,8 +34,6 @@ const MESSAGE_BYTES_MAX: usize = 4 << 20;
 const SHORT_BYTES_MAX: usize = 64 << 10;
 /// What the plugins of all resources may have sent at a time that is not looked at yet, bytes.
 pub(super) const UNREAD_BYTES_MAX: usize = 32 << 20;
-/// What one may send of a stream before somebody reads it, bytes.
-const WINDOW: u32 = 64 << 10;
 /// The field of containers in answers, of devices in lists, and of their names in what is preferred.
 const REPEATED: u32 = 1;
 /// What a healthy device says of itself.
@@ -111,11 +108,7 @@ impl Plugin {
     /// It is none.
     pub(super) async fn over(stream: impl Stream + 'static, budget: &Budget) -> Result<Self, CallError> {
         let gone = || io::Error::other("the device plugin's connection is closed");
-        // What it sends before anybody reads it is held, too.
-        let endpoint = Endpoint::from_static(dial::NOWHERE)
-            .initial_stream_window_size(WINDOW)
-            .initial_connection_window_size(4 * WINDOW);
-        let connecting = dial::over(endpoint, Box::pin(stream), gone);
+        let connecting = dial::over(dial::of_plugin(), Box::pin(stream), gone);
         let connected = tokio::time::timeout(DIAL_DEADLINE, connecting).await;
         match connected {
             Ok(channel) => {

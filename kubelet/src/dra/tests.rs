@@ -109,6 +109,15 @@ async fn error(dra: &Dra, pod: &Pod) -> String {
     dra.prepare(pod).await.expect_err("not prepared").to_string()
 }
 
+/// A node with the claim `c` of the pod `p`, and the driver that it needs.
+async fn with_driver() -> (Node, Arc<Dra>, SampleDriver) {
+    let node = Node::new();
+    node.store("c", &["a.example"], &["p"]);
+    let (dra, driver) = (node.dra(), SampleDriver::start(node.dir.path(), "a.example"));
+    driver.register(&*dra.handler(), V1).await;
+    (node, dra, driver)
+}
+
 #[tokio::test]
 async fn a_claim_is_prepared_once_for_all_its_pods_and_let_go_of_with_the_last() {
     let node = Node::new();
@@ -262,11 +271,7 @@ async fn a_driver_that_fails_or_lies_is_named_and_harms_nobody_else() {
 
 #[tokio::test]
 async fn a_kubelet_that_dies_while_a_driver_works_leaves_word_of_it() {
-    let node = Node::new();
-    node.store("c", &["a.example"], &["p"]);
-    let mut driver = SampleDriver::start(node.dir.path(), "a.example");
-    let dra = node.dra();
-    driver.register(&*dra.handler(), V1).await;
+    let (node, dra, mut driver) = with_driver().await;
     driver.behave(Manner::Hangs);
     let p = pod("p", &["c"]);
     let (dying, theirs) = (dra.clone(), p.clone());
@@ -298,11 +303,7 @@ async fn a_kubelet_that_dies_while_a_driver_works_leaves_word_of_it() {
 
 #[tokio::test]
 async fn a_disk_that_takes_nothing_holds_up_no_pods_end_and_no_driver_is_forgotten() {
-    let node = Node::new();
-    node.store("c", &["a.example"], &["p"]);
-    let dra = node.dra();
-    let driver = SampleDriver::start(node.dir.path(), "a.example");
-    driver.register(&*dra.handler(), V1).await;
+    let (node, dra, driver) = with_driver().await;
     let p = pod("p", &["c"]);
     dra.prepare(&p).await.expect("prepared");
     let beside = node.dir.path().join("dra_manager_state.tmp");
@@ -372,11 +373,7 @@ async fn the_newest_of_a_drivers_instances_is_asked() {
 
 #[tokio::test]
 async fn what_drivers_tell_of_devices_is_in_the_status() {
-    let node = Node::new();
-    node.store("c", &["a.example"], &["p"]);
-    let dra = node.dra();
-    let driver = SampleDriver::start(node.dir.path(), "a.example");
-    driver.register(&*dra.handler(), V1).await;
+    let (_node, dra, driver) = with_driver().await;
     let p = pod("p", &["c"]);
     dra.prepare(&p).await.expect("prepared");
     let status = || {

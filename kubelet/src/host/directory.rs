@@ -168,6 +168,19 @@ impl Directory {
     }
 }
 
+/// Puts a text in place of what the file at a path had, as [`Directory::write`] does. The way to its directory is the administrator's.
+///
+/// # Errors
+/// The path has no name that is text, and the kernel's.
+pub fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
+    let beside = path.with_extension("tmp");
+    let [name, beside] = [path, &beside].map(|path| path.file_name()?.to_str());
+    let (Some(name), Some(beside), Some(directory)) = (name, beside, path.parent()) else {
+        return Err(io::Error::from(io::ErrorKind::InvalidFilename));
+    };
+    Directory::open(directory, Path::new("."))?.write(name, beside, text)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,10 +1,10 @@
 //! `graceful_node_shutdown_state` in the kubelet's directory: when the last shutdown began and ended, in upstream's form (kubelet
 //! contract §2). The next kubelet's metrics show it, and one that comes in the middle of a shutdown goes on by it.
 
+use crate::host::directory::replace;
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
 use std::time::Duration;
 
@@ -40,11 +40,7 @@ impl Record {
 
     /// Puts it in place of what the file had, whole or not at all.
     pub(super) fn write(self, path: &Path) -> io::Result<()> {
-        let beside = path.with_extension("tmp");
-        let mut file = fs::File::create(&beside)?;
-        file.write_all(&serde_json::to_vec(&self)?)?;
-        file.sync_all()?;
-        fs::rename(&beside, path)
+        replace(path, &serde_json::to_vec(&self)?)
     }
 
     /// For how long the shutdown has been under way that began and did not end, if it may still be: nobody is given more than `total`.
@@ -72,6 +68,7 @@ fn read_time<'a, D: Deserializer<'a>>(from: D) -> Result<Option<Timestamp>, D::E
 mod tests {
     use super::*;
     use crate::pod::testing::at;
+    use std::fs;
 
     #[test]
     fn the_file_is_upstreams() {

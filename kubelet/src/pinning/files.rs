@@ -1,9 +1,9 @@
 //! The files that tell the next kubelet who has what: upstream's `cpu_manager_state` and `memory_manager_state`.
 
 use super::{Held, Inner, PinError, Pinning, cpu, memory};
-use crate::host::directory::Directory;
+use crate::host::directory::replace;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Upstream's name of the policy that gives CPUs.
 pub(crate) const STATIC_CPUS: &str = "static";
@@ -66,15 +66,4 @@ impl Inner {
         });
         cpus.into_iter().chain(memory).collect()
     }
-}
-
-/// Puts a text in place of what the file had, for good: a power cut leaves one or the other. Others may write in its directory, as device
-/// plugins do in theirs: what they plant there is not followed ([`Directory::write`]).
-pub(crate) fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
-    let names =
-        [path.file_name(), path.with_extension("tmp").file_name()].map(|name| name?.to_str().map(str::to_owned));
-    let ([Some(name), Some(beside)], Some(directory)) = (names, path.parent()) else {
-        return Err(io::Error::from(io::ErrorKind::InvalidFilename));
-    };
-    Directory::open(directory, Path::new("."))?.write(&name, &beside, text)
 }

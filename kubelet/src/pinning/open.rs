@@ -3,7 +3,7 @@
 
 use super::cpu::{self, PolicyError, Static};
 use super::cpu_set::CpuSet;
-use super::files::{self, STATIC_CPUS, STATIC_MEMORY, replace};
+use super::files::{self, STATIC_CPUS, STATIC_MEMORY};
 use super::hint::{NODES_MAX, Nodes, NumaMask, Policy};
 use super::memory::reserve::{ReserveError, reserve};
 use super::memory::table::Tables;
@@ -11,6 +11,7 @@ use super::topology::Topology;
 use super::topology::sysfs::TopologyError;
 use super::{Held, Inner, Pinning, Rules, TopologyRules, memory};
 use crate::host::FileWork;
+use crate::host::directory::replace;
 use std::error::Error;
 use std::fmt;
 use std::io;

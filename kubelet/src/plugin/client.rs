@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixStream;
 use tokio::sync::watch;
 use tokio::time::Instant;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 
 /// How long a plugin may take until it takes a connection (kubelet contract §8).
 const DIAL: Duration = Duration::from_secs(10);
@@ -26,20 +26,13 @@ const NOTIFY: Duration = Duration::from_secs(5);
 /// The largest answer that is read, bytes.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
 
-/// What a plugin may send of an answer before it is read, bytes; four times as much on its connection.
-const WINDOW: u32 = 64 << 10;
-
 /// Counts the connections to one plugin that stand.
 pub(crate) type Connections = watch::Sender<usize>;
 
 /// A channel to whoever listens at a socket. It connects with the first call, and again after a connection broke.
 pub(crate) fn channel(path: &Path, connections: Connections) -> Channel {
     let path = path.to_owned();
-    // What lies in a window was asked for by nobody yet, and is counted by nobody.
-    let endpoint = Endpoint::from_static(dial::NOWHERE)
-        .initial_stream_window_size(WINDOW)
-        .initial_connection_window_size(4 * WINDOW);
-    dial::lazily(endpoint, move || {
+    dial::lazily(dial::of_plugin(), move || {
         let (path, connections) = (path.clone(), connections.clone());
         async move {
             let stream = UnixStream::connect(path).await?;

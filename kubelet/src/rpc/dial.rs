@@ -26,8 +26,19 @@ pub(crate) type Wire = Pin<Box<dyn Stream>>;
 type Dialled = BoxFuture<'static, Result<TokioIo<Wire>, ConnectError>>;
 type Connector = ServiceFn<Box<dyn FnMut(Uri) -> Dialled + Send>>;
 
-/// Where what is dialled is called: nowhere, but it has to be called something.
-pub(crate) const NOWHERE: &str = "http://localhost";
+/// What a plugin may send before it is read, bytes; four times as much on its connection.
+const PLUGIN_WINDOW: u32 = 64 << 10;
+
+/// What is dialled has to be called something.
+pub(crate) fn endpoint() -> Endpoint {
+    Endpoint::from_static("http://localhost")
+}
+
+/// The same for a plugin: what it sends before anybody reads it is held, and counted by nobody.
+pub(crate) fn of_plugin() -> Endpoint {
+    let narrow = endpoint().initial_stream_window_size(PLUGIN_WINDOW);
+    narrow.initial_connection_window_size(4 * PLUGIN_WINDOW)
+}
 
 /// A channel that dials so with its first call, and again after a connection broke.
 pub(crate) fn lazily<S, F>(endpoint: Endpoint, dial: impl Fn() -> F + Send + 'static) -> Channel

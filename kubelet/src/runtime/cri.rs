@@ -26,7 +26,7 @@ use proto::cri as pb;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::net::UnixStream;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 use tonic::{Code, Status};
 
 /// The largest message either side may send, bytes.
@@ -76,8 +76,9 @@ impl CriRuntime {
 
 fn channel(endpoint: &str) -> Result<Channel, EndpointError> {
     let path = socket_path(endpoint)?;
-    let endpoint = Endpoint::from_static(dial::NOWHERE);
-    Ok(dial::lazily(endpoint, move || UnixStream::connect(path.clone())))
+    Ok(dial::lazily(dial::endpoint(), move || {
+        UnixStream::connect(path.clone())
+    }))
 }
 
 fn socket_path(endpoint: &str) -> Result<PathBuf, EndpointError> {

@@ -238,7 +238,7 @@ async fn what_a_plugin_plants_leads_nowhere() {
         symlink(&precious, node.path(name)).expect("link");
     }
     let checkpoint = node.path("kubelet_internal_checkpoint");
-    crate::pinning::files::replace(&checkpoint, b"state").expect("written");
+    crate::host::directory::replace(&checkpoint, b"state").expect("written");
     assert_eq!(std::fs::read_to_string(&checkpoint).expect("reads"), "state");
     assert_eq!(std::fs::read_to_string(&precious).expect("reads"), "x");
     symlink(&precious, node.path(SOCKET)).expect_err("the socket of the last");

@@ -11,11 +11,7 @@ fn large() -> String {
 
 #[tokio::test]
 async fn a_large_answer_is_refused_while_others_have_sent_all_that_is_held() {
-    let node = Node::new();
-    node.store("c", &["a.example"], &["p"]);
-    let dra = node.dra();
-    let driver = SampleDriver::start(node.dir.path(), "a.example");
-    driver.register(&*dra.handler(), V1).await;
+    let (_node, dra, driver) = with_driver().await;
     driver.behave(Manner::Fails(large().leak()));
     let p = pod("p", &["c"]);
     let told = error(&dra, &p).await;
