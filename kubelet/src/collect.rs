@@ -22,6 +22,7 @@ use crate::reason::event;
 use crate::runtime::RuntimeError;
 use crate::runtime::observed::ObservedPod;
 use crate::source::Pods;
+use client::beat;
 use containers::Remains;
 use image_pass::{ImageCollector, PassError};
 use std::collections::BTreeMap;
@@ -185,7 +186,7 @@ impl Collector {
         }
         let mut asked: BTreeMap<PodUid, Garbage> = BTreeMap::new();
         loop {
-            tokio::time::sleep(CONTAINERS_EVERY).await;
+            beat::wait(CONTAINERS_EVERY).await;
             // What was to go a minute ago and is still there could not be removed.
             let left = self.left(&asked);
             if !left.is_empty() {

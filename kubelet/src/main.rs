@@ -1,7 +1,7 @@
 //! The kubelet: flags, configuration, run until a signal, exit code.
 
 use anyhow::Context;
-use client::memory;
+use client::{beat, memory};
 use futures::FutureExt;
 use kubelet::config::{self, FlagsEnd};
 use kubelet::log::{Format, LogLevel, Logging, Pattern, Verbosity};
@@ -109,6 +109,7 @@ fn run(flags: &config::Flags) -> anyhow::Result<()> {
         tracing::warn!("{warning}");
     }
     memory::limit_arenas();
+    beat::begin();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKERS)
         .thread_keep_alive(FILE_THREAD_KEPT)

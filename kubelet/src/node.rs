@@ -25,8 +25,8 @@ use crate::events::Severity;
 use crate::parts::Parts;
 use crate::reason::event;
 use crate::runtime::{ImageInfo, Runtime, RuntimeStatus, RuntimeVersion};
-use client::AsTree;
 use client::informer::{self, Informer};
+use client::{AsTree, beat};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, NodeStatus};
 use kube::Api;
@@ -322,7 +322,7 @@ impl NodeReporter {
                 Ok(()) = pressure.changed() => {}
                 Ok(()) = phase.changed() => {}
                 Ok(()) = damper.change(&mut devices) => {}
-                () = tokio::time::sleep(self.config.node.status_update) => {}
+                () = beat::wait(self.config.node.status_update) => {}
                 () = host_ips.changed() => {}
                 Ok(()) = lease_taken.changed() => rival.lease_was_taken(Instant::now()),
                 _ = node.next(), if !known => {}

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use client::backoff::Backoff;
+use client::beat;
 use client::informer::{Change, Informer, Subscription};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -122,8 +123,7 @@ struct Turn {
 
 impl Turn {
     async fn follow(mut self, mut feeds: Feeds, stop: CancellationToken) -> Result<(), Error> {
-        let mut check = tokio::time::interval(CHECK_EVERY);
-        check.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut check = Instant::now();
         let mut settled = true;
         loop {
             let due = self.due;
@@ -145,7 +145,7 @@ impl Turn {
                     settled = changed.is_ok();
                     Woken::Settings
                 }
-                _ = check.tick() => Woken::Check,
+                () = sleep_until(check) => Woken::Check,
             };
             match woken {
                 Woken::Stop => return Ok(()),
@@ -156,7 +156,10 @@ impl Turn {
                 }
                 Woken::Settings => {}
                 Woken::Due => self.write().await?,
-                Woken::Check => self.check().await?,
+                Woken::Check => {
+                    self.check().await?;
+                    check = beat::after(CHECK_EVERY);
+                }
             }
         }
     }

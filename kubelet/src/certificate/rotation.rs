@@ -7,7 +7,7 @@ use super::request::{RequestError, Wanted, obtain};
 use super::store::{Pair, Store};
 use crate::host::addresses::HostIps;
 use client::backoff::Seeded;
-use client::{Backoff, Clock};
+use client::{Backoff, Clock, beat};
 use jiff::Timestamp;
 use rcgen::KeyPair;
 use std::sync::Arc;
@@ -192,7 +192,7 @@ pub async fn watch_expiry(
 ) -> Expired {
     let mut last_valid = clock.now();
     loop {
-        tokio::time::sleep(CHECK_EVERY).await;
+        beat::wait(CHECK_EVERY).await;
         let now = clock.now();
         if current.borrow().as_ref().is_some_and(|pair| pair.not_after > now) {
             last_valid = now;

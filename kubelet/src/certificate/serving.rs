@@ -8,6 +8,7 @@ use super::offer::offer;
 use super::store::Pair;
 use super::{CertificateError, certificates, private_key, write};
 use crate::config::ServingTls;
+use client::beat;
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, SanType};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
@@ -166,7 +167,7 @@ impl Serving {
 
     /// Waits until something may have changed.
     async fn changed(&mut self) {
-        let look = tokio::time::sleep(LOOK_EVERY);
+        let look = beat::wait(LOOK_EVERY);
         match &mut self.source {
             Source::Files(..) => look.await,
             Source::Issued(current) => tokio::select! {

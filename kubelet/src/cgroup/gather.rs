@@ -7,6 +7,7 @@
 
 use super::{CgroupError, Hierarchy};
 use crate::host::FileWork;
+use client::beat;
 use client::ordered::CollectOrdered;
 use std::collections::BTreeSet;
 use std::fs;
@@ -97,7 +98,7 @@ impl Gatherer {
             tokio::select! {
                 biased;
                 () = shutdown.cancelled() => return,
-                () = tokio::time::sleep(EVERY) => {}
+                () = beat::wait(EVERY) => {}
             }
         }
     }

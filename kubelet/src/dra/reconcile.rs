@@ -5,6 +5,7 @@ use super::Dra;
 use crate::id::PodUid;
 use crate::parts::Parts;
 use crate::source::Pods;
+use client::beat;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +24,7 @@ pub async fn run(parts: Arc<Parts>, pods: watch::Receiver<Pods>, shutdown: Cance
                 return;
             }
             turn(&parts, &pods).await;
-            tokio::time::sleep(EVERY).await;
+            beat::wait(EVERY).await;
         }
     };
     tokio::select! {

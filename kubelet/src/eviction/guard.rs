@@ -21,6 +21,7 @@ use crate::pod::view::PodSnapshot;
 use crate::pod::worker::Kill;
 use crate::pod_object;
 use crate::reason;
+use client::beat;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -163,7 +164,7 @@ impl Guard {
             told.clone_from(&verdict.conditions);
             news
         });
-        let mut next = seen + PERIOD;
+        let mut next = beat::after(PERIOD);
         if let Some(wake) = verdict.wake {
             next = next.min(self.begun + wake);
         }

@@ -18,6 +18,7 @@ use crate::parts::Parts;
 use crate::pod::view::PodSnapshot;
 use crate::pod_object;
 use crate::runtime::ContainerUsage;
+use client::beat;
 use client::ordered::CollectOrdered;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -82,7 +83,7 @@ impl MemorySight {
         let limit = now + pause.clamp(LOOK_MIN, LOOK_MIN_TOLD);
         tokio::select! {
             biased;
-            () = tokio::time::sleep_until(until.min(now + pause)) => {}
+            () = tokio::time::sleep_until(until.min(beat::within(pause))) => {}
             () = self.notices.next(now + LOOK_MIN, limit) => {}
         }
     }

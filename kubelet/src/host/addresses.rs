@@ -2,6 +2,7 @@
 //!
 //! Owns nothing but the finding; who shows an address reads it when it is shown, or waits for a change.
 
+use client::beat;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -58,7 +59,7 @@ pub async fn follow(
         tokio::select! {
             biased;
             () = stop.cancelled() => return,
-            () = tokio::time::sleep(every) => {}
+            () = beat::wait(every) => {}
         }
         let Some(found) = find() else { continue };
         sender.send_if_modified(|ips| {

@@ -2,6 +2,7 @@
 
 use crate::pod::worker::Network;
 use crate::runtime::{Runtime, RuntimeStatus};
+use client::beat;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -42,7 +43,7 @@ pub(super) async fn run(
         tokio::select! {
             biased;
             () = shutdown.cancelled() => return,
-            () = tokio::time::sleep(period) => {}
+            () = beat::wait(period) => {}
         }
     }
 }

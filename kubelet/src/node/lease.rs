@@ -2,7 +2,7 @@
 
 use super::{NodeError, call};
 use client::informer::Informer;
-use client::{AsTree, Backoff, Clock};
+use client::{AsTree, Backoff, Clock, beat};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::{Lease as ApiLease, LeaseSpec};
 use k8s_openapi::api::core::v1::Node;
@@ -46,7 +46,7 @@ impl Lease {
                 Ok(lease) => {
                     held = Some(lease);
                     backoff.reset();
-                    tokio::time::sleep(every).await;
+                    beat::wait(every).await;
                 }
                 Err(error) => {
                     tracing::warn!(

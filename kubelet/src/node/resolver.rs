@@ -4,6 +4,7 @@ use crate::events::Severity;
 use crate::parts::Parts;
 use crate::pod::spec::{ResolvConf, search_limit_exceeded};
 use crate::reason::event;
+use client::beat;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,6 +36,6 @@ pub(super) async fn watch(parts: Arc<Parts>) {
             recorder.node(node, Severity::Warning, reason, message.clone());
         }
         told = found;
-        tokio::time::sleep(EVERY).await;
+        beat::wait(EVERY).await;
     }
 }

@@ -7,6 +7,7 @@ use crate::parts::Parts;
 use crate::pod::view::PodSnapshot;
 use crate::pod_object;
 use crate::runtime::observed::ContainerState;
+use client::beat;
 use client::ordered::CollectOrdered;
 use proto::cri::LinuxContainerResources;
 use std::collections::BTreeSet;
@@ -21,7 +22,7 @@ pub async fn run(parts: Arc<Parts>, shutdown: CancellationToken) {
         tokio::select! {
             biased;
             () = shutdown.cancelled() => return,
-            () = tokio::time::sleep(every) => {}
+            () = beat::wait(every) => {}
         }
         turn(&parts).await;
     }

@@ -11,7 +11,7 @@ use super::Delivered;
 use super::manifest::{self, Place};
 use super::merge::Origin;
 use crate::pod_object::{self, annotation};
-use client::Clock;
+use client::{Clock, beat};
 use futures::{FutureExt, StreamExt};
 use inotify::{EventMask, EventOwned, EventStream, Inotify, WatchDescriptor, WatchMask, Watches};
 use k8s_openapi::api::core::v1::Pod;
@@ -82,7 +82,7 @@ impl FileSource {
                 biased;
                 () = shutdown.cancelled() => return,
                 () = watcher.changed() => tokio::time::sleep(SETTLE).await,
-                () = tokio::time::sleep(self.every) => {}
+                () = beat::wait(self.every) => {}
             }
         }
     }

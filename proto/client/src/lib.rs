@@ -2,10 +2,11 @@
 //!
 //! [`connect`] makes HTTP/2 clients, [`kubeconfig`] reads what they are configured by, `outbound` tells where they go another way than the environment says, `spread` opens connections for many watches, [`informer`] keeps a local copy of a resource, [`clock`] is the one seam for wall time,
 //! [`blocking`] says where work that holds up a thread runs, [`tree`] and [`ordered`] keep the code small that reads objects and fills
-//! maps, [`json_text`] looks into text, [`memory`] what the allocator holds. Never interprets an object beyond its
+//! maps, [`json_text`] looks into text, [`memory`] what the allocator holds, [`beat`] has loops wake together. Never interprets an object beyond its
 //! metadata.
 
 pub mod backoff;
+pub mod beat;
 pub mod blocking;
 pub mod clock;
 pub mod connect;

@@ -73,11 +73,9 @@ fn with_ours(given: Option<OsString>) -> OsString {
 
 /// Gives freed memory back to the system now and then, for as long as the future is polled.
 pub async fn give_back() {
-    let mut ticks = tokio::time::interval(EVERY);
-    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
-        ticks.tick().await;
         trim();
+        crate::beat::wait(EVERY).await;
     }
 }
 
