@@ -4,6 +4,7 @@
 
 use crate::interface;
 use crate::serve::Server;
+use client::beat;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +18,7 @@ pub(crate) type Ensure = Arc<dyn Fn() -> Result<bool, interface::Error> + Send +
 /// Reads the resolvers' file when it is another.
 pub(crate) async fn look_after(server: Rc<Server>) {
     loop {
-        tokio::time::sleep(LOOK).await;
+        beat::wait(LOOK).await;
         server.forwarder.read_resolvers();
         server.forwarder.count();
     }
@@ -26,7 +27,7 @@ pub(crate) async fn look_after(server: Rc<Server>) {
 /// Makes again what others removed, every so often. Ends when that panics.
 pub(crate) async fn keep(ensure: Ensure, every: Duration) {
     loop {
-        tokio::time::sleep(every).await;
+        beat::wait(every).await;
         let ensure = ensure.clone();
         match client::blocking::spawn(move || ensure()).await {
             Ok(Ok(false)) => {}

@@ -63,17 +63,46 @@ pub enum Error {
     Remove(#[source] netlink::Error),
 }
 
-/// Makes what is missing of the link, its addresses and the rules; what is there and as it should be stays. True when anything was
-/// missing. Where another link has one of the addresses, link and rules are removed: they would cut off the node. Blocks for a few
-/// messages to the kernel.
-pub fn ensure(addresses: &[IpAddr]) -> Result<bool, Error> {
-    if let Some((address, link)) = held(addresses)? {
-        remove()?;
-        return Err(Error::Held { address, link });
+/// Keeps the link, its addresses and the rules around them as they should be.
+pub struct Keeper {
+    addresses: Vec<IpAddr>,
+    /// The generation of the kernel's rules when ours were last seen to be as they should be.
+    seen: Option<u32>,
+}
+
+impl Keeper {
+    /// One that keeps these addresses.
+    pub fn new(addresses: Vec<IpAddr>) -> Self {
+        Self { addresses, seen: None }
     }
-    let linked = ensure_link(addresses)?;
-    let ruled = ensure_rules(addresses).map_err(Error::Rules)?;
-    Ok(linked || ruled)
+
+    /// Makes what is missing; what is there and as it should be stays. True when anything was missing. Where another link has one of the
+    /// addresses, link and rules are removed: they would cut off the node. Blocks for a few messages to the kernel.
+    pub fn ensure(&mut self) -> Result<bool, Error> {
+        let mut socket = Socket::open(Protocol::Route).map_err(Error::Read)?;
+        let own = own_link(&mut socket)?;
+        let all = socket.all_addresses().map_err(Error::Read)?;
+        if let Some((address, link)) = held(&mut socket, own.as_ref(), &all, &self.addresses)? {
+            remove()?;
+            self.seen = None;
+            return Err(Error::Held { address, link });
+        }
+        let linked = ensure_link(&mut socket, own, &all, &self.addresses)?;
+        let ruled = self.ensure_rules().map_err(Error::Rules)?;
+        Ok(linked || ruled)
+    }
+
+    /// Rules are listed when anybody changed any since they were listed last.
+    fn ensure_rules(&mut self) -> Result<bool, nft::Error> {
+        let mut connection = nft::Connection::open()?;
+        let generation = connection.current_generation()?;
+        if self.seen == Some(generation) {
+            return Ok(false);
+        }
+        let missing = ensure_rules(&mut connection, &self.addresses)?;
+        self.seen = (!missing).then_some(generation);
+        Ok(missing)
+    }
 }
 
 /// Removes the link and the rules, if they are there.
@@ -101,10 +130,13 @@ fn own_link(socket: &mut Socket) -> Result<Option<link::Link>, Error> {
 }
 
 /// Which of the addresses a link has that is not ours, and which link.
-fn held(addresses: &[IpAddr]) -> Result<Option<(IpAddr, String)>, Error> {
-    let mut socket = Socket::open(Protocol::Route).map_err(Error::Read)?;
-    let own = own_link(&mut socket)?.map(|link| link.index);
-    let all = socket.all_addresses().map_err(Error::Read)?;
+fn held(
+    socket: &mut Socket,
+    own: Option<&link::Link>,
+    all: &[address::Address],
+    addresses: &[IpAddr],
+) -> Result<Option<(IpAddr, String)>, Error> {
+    let own = own.map(|link| link.index);
     let is_held = |there: &&address::Address| Some(there.index) != own && addresses.contains(&there.cidr.addr);
     let Some(there) = all.iter().find(is_held) else {
         return Ok(None);
@@ -114,15 +146,19 @@ fn held(addresses: &[IpAddr]) -> Result<Option<(IpAddr, String)>, Error> {
     Ok(link.map(|link| (there.cidr.addr, link.name)))
 }
 
-fn ensure_link(addresses: &[IpAddr]) -> Result<bool, Error> {
-    let mut socket = Socket::open(Protocol::Route).map_err(Error::Read)?;
+fn ensure_link(
+    socket: &mut Socket,
+    own: Option<link::Link>,
+    all: &[address::Address],
+    addresses: &[IpAddr],
+) -> Result<bool, Error> {
     let mut changed = false;
-    let link = match own_link(&mut socket)? {
+    let link = match own {
         Some(link) => link,
         None => {
             changed = true;
-            make_link(&mut socket).map_err(Error::Make)?;
-            let made = own_link(&mut socket)?;
+            make_link(socket).map_err(Error::Make)?;
+            let made = own_link(socket)?;
             made.ok_or(Error::Make(netlink::Error::Refused(Errno::ENODEV)))?
         }
     };
@@ -131,10 +167,10 @@ fn ensure_link(addresses: &[IpAddr]) -> Result<bool, Error> {
         let up = link::set_flags(Target::Index(link.index), IFF_UP, IFF_UP);
         socket.request(up).map_err(Error::Make)?;
     }
-    let there = socket.addresses(link.index, None).map_err(Error::Read)?;
+    let of_link = |there: &&address::Address| there.index == link.index;
     for address in addresses {
         let cidr = Cidr::host(*address);
-        if there.iter().any(|there| there.cidr == cidr) {
+        if all.iter().filter(of_link).any(|there| there.cidr == cidr) {
             continue;
         }
         changed = true;
@@ -148,7 +184,7 @@ fn ensure_link(addresses: &[IpAddr]) -> Result<bool, Error> {
     }
     // Addresses of other settings; what the kernel gave the link itself has another scope.
     let other = |there: &&address::Address| there.scope == 0 && !addresses.contains(&there.cidr.addr);
-    for there in there.iter().filter(other) {
+    for there in all.iter().filter(of_link).filter(other) {
         changed = true;
         let _ = socket.request(address::delete(link.index, there.cidr));
     }
@@ -168,9 +204,9 @@ fn make_link(socket: &mut Socket) -> Result<(), netlink::Error> {
     }
 }
 
-fn ensure_rules(addresses: &[IpAddr]) -> Result<bool, nft::Error> {
+/// True when they were not as they should be.
+fn ensure_rules(connection: &mut nft::Connection, addresses: &[IpAddr]) -> Result<bool, nft::Error> {
     let chains = rules::chains(addresses);
-    let mut connection = nft::Connection::open()?;
     let is_there = chains.iter().all(|base| {
         let listed = connection.rules(rules::chain(base.name)).unwrap_or_default();
         let listed = listed.into_iter().map(|rule| rule.compared);

@@ -43,7 +43,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
@@ -293,8 +293,9 @@ async fn serve_all(
     metrics: Arc<Metrics>,
     stop: CancellationToken,
 ) -> Result<(), Error> {
+    let mut interface = interface::Keeper::new(settings.addresses.clone());
     if settings.interface {
-        interface::ensure(&settings.addresses)?;
+        interface.ensure()?;
     }
     metrics.name_zone(&checked.shape.zone.to_string());
     let path = settings.resolv_conf.clone();
@@ -332,8 +333,8 @@ async fn serve_all(
     tasks.spawn_local(follow::follow(server.clone(), sources));
     tasks.spawn_local(care::look_after(server));
     if settings.interface {
-        let addresses = settings.addresses.clone();
-        let ensure: care::Ensure = Arc::new(move || interface::ensure(&addresses));
+        let interface = Mutex::new(interface);
+        let ensure: care::Ensure = Arc::new(move || interface.lock().unwrap_or_else(PoisonError::into_inner).ensure());
         tasks.spawn_local(care::keep(ensure, care::LOOK));
     }
     tokio::select! {

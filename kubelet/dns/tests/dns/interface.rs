@@ -1,7 +1,7 @@
 //! The link and the rules.
 
 use crate::node::{Client, Namespace, Node, PATIENCE, Stream, V4, V6, data, question, run};
-use dns::interface::{LINK, TABLE, ensure};
+use dns::interface::{Keeper, LINK, TABLE};
 use hickory_proto::rr::RecordType::A;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -21,7 +21,8 @@ fn link(namespace: &Namespace) -> String {
 #[test]
 fn made_adopted_repaired_and_removed() {
     let namespace = Namespace::new();
-    let ensured = || namespace.inside(|| ensure(&addresses())).unwrap();
+    let mut keeper = Keeper::new(addresses());
+    let mut ensured = || namespace.inside(|| keeper.ensure()).unwrap();
     assert!(ensured(), "made");
     let made = rules(&namespace);
     for family in ["ip", "ip6"] {
@@ -69,7 +70,7 @@ fn a_link_of_our_name_that_is_something_else_is_left_alone() {
     let namespace = Namespace::new();
     namespace.ip(&["link", "add", LINK, "type", "veth", "peer", "name", "other"]);
     for outcome in [
-        namespace.inside(|| ensure(&addresses()).map(drop)),
+        namespace.inside(|| Keeper::new(addresses()).ensure().map(drop)),
         namespace.inside(dns::remove),
     ] {
         let text = outcome.unwrap_err().to_string();
@@ -83,9 +84,10 @@ fn an_address_the_node_has_is_left_to_the_node() {
     let namespace = Namespace::new();
     namespace.ip(&["link", "add", "eth9", "type", "bridge"]);
     namespace.ip(&["link", "set", "eth9", "up"]);
+    let mut keeper = Keeper::new(addresses());
     for (address, prefix) in [(V4, 24), (V6, 64)] {
         let own = format!("{address}/{prefix}");
-        let ensured = || namespace.inside(|| ensure(&addresses()));
+        let mut ensured = || namespace.inside(|| keeper.ensure());
         // Also where it comes when ours stands already.
         assert!(ensured().unwrap());
         namespace.ip(&["addr", "add", &own, "dev", "eth9"]);
@@ -259,7 +261,7 @@ fn it_ends_when_told_and_the_next_one_finds_the_link() {
     node.stop().unwrap();
     assert!(link(&node.namespace).contains(V4), "the link stays");
     assert!(
-        !node.namespace.inside(|| ensure(&addresses())).unwrap(),
+        !node.namespace.inside(|| Keeper::new(addresses()).ensure()).unwrap(),
         "and the rules"
     );
 }
