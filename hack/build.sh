@@ -28,9 +28,9 @@ need_cargo() {
     command -v cc >/dev/null || install_packages gcc libc6-dev
 }
 
-# What is shipped is built in one go, always all of it: cargo gives the libraries what any of the packages asks of them, by
-# that it names their functions, and by those names the linker puts together what runs all day (hot-functions). Of a kubelet built
-# alone 4 MB more are in memory.
+# What is shipped is built in one go: cargo gives the libraries what any of the packages asks of them, by that it names their
+# functions, and by those names the linker puts together what runs all day (hot-functions). Of a kubelet built alone more is in
+# memory.
 SHIPPED=(kubelet controlplane imagetool podtool)
 
 # build PACKAGE...: binaries, named like their packages.

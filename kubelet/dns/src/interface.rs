@@ -66,14 +66,38 @@ pub enum Error {
 /// Keeps the link, its addresses and the rules around them as they should be.
 pub struct Keeper {
     addresses: Vec<IpAddr>,
-    /// The generation of the kernel's rules when ours were last seen to be as they should be.
-    seen: Option<u32>,
+    rules: Seen,
+}
+
+/// Since when rules need not be listed: of which generations of the kernel's rules ours were as they should be.
+///
+/// The kernel may tell the next generation a moment before it lists that generation's rules: one listing is not enough.
+#[derive(Default)]
+struct Seen {
+    once: Option<u32>,
+    twice: Option<u32>,
+}
+
+impl Seen {
+    fn is_known(&self, generation: u32) -> bool {
+        self.twice == Some(generation)
+    }
+
+    /// Rules that were listed after that generation was told were as they should be. Nought is no generation.
+    fn as_should_be(&mut self, generation: u32) {
+        let told = Some(generation).filter(|generation| *generation != 0);
+        self.twice = told.filter(|_| self.once == told);
+        self.once = told;
+    }
 }
 
 impl Keeper {
     /// One that keeps these addresses.
     pub fn new(addresses: Vec<IpAddr>) -> Self {
-        Self { addresses, seen: None }
+        Self {
+            addresses,
+            rules: Seen::default(),
+        }
     }
 
     /// Makes what is missing; what is there and as it should be stays. True when anything was missing. Where another link has one of the
@@ -84,7 +108,7 @@ impl Keeper {
         let all = socket.all_addresses().map_err(Error::Read)?;
         if let Some((address, link)) = held(&mut socket, own.as_ref(), &all, &self.addresses)? {
             remove()?;
-            self.seen = None;
+            self.rules = Seen::default();
             return Err(Error::Held { address, link });
         }
         let linked = ensure_link(&mut socket, own, &all, &self.addresses)?;
@@ -96,11 +120,14 @@ impl Keeper {
     fn ensure_rules(&mut self) -> Result<bool, nft::Error> {
         let mut connection = nft::Connection::open()?;
         let generation = connection.current_generation()?;
-        if self.seen == Some(generation) {
+        if self.rules.is_known(generation) {
             return Ok(false);
         }
         let missing = ensure_rules(&mut connection, &self.addresses)?;
-        self.seen = (!missing).then_some(generation);
+        match missing {
+            true => self.rules = Seen::default(),
+            false => self.rules.as_should_be(generation),
+        }
         Ok(missing)
     }
 }
@@ -142,7 +169,8 @@ fn held(
         return Ok(None);
     };
     let link = socket.link(Target::Index(there.index)).map_err(Error::Read)?;
-    // One that has gone meanwhile has nothing any more.
+    // One that has gone meanwhile has nothing any more; ours may have been made anew.
+    let link = link.filter(|link| link.name != LINK);
     Ok(link.map(|link| (there.cidr.addr, link.name)))
 }
 
@@ -219,4 +247,33 @@ fn ensure_rules(connection: &mut nft::Connection, addresses: &[IpAddr]) -> Resul
     rules::make(&mut batch, &chains);
     connection.commit(&batch)?;
     Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_are_listed_until_they_were_as_they_should_be_twice_of_one_generation() {
+        let mut seen = Seen::default();
+        for (generation, known) in [
+            (7, false),
+            (7, false),
+            (7, true),
+            (8, false),
+            (9, false),
+            (9, false),
+            (9, true),
+        ] {
+            assert_eq!(seen.is_known(generation), known, "{generation}");
+            if !known {
+                seen.as_should_be(generation);
+            }
+        }
+        assert!(!seen.is_known(7));
+        for _ in 0..3 {
+            assert!(!seen.is_known(0));
+            seen.as_should_be(0);
+        }
+    }
 }

@@ -164,7 +164,7 @@ impl Guard {
             told.clone_from(&verdict.conditions);
             news
         });
-        let mut next = beat::after(PERIOD);
+        let mut next = beat::within(PERIOD);
         if let Some(wake) = verdict.wake {
             next = next.min(self.begun + wake);
         }
