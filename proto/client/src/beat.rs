@@ -50,7 +50,7 @@ fn nanos(time: Duration) -> u64 {
 /// How long it is, `since` the first beat, to the one that is nearest to `about` from now. Nothing for what is not as long as between some
 /// beats: that would always be too long or too short.
 fn nearest(since: Duration, about: Duration) -> Option<Duration> {
-    if about.is_zero() || nanos(about) % nanos(APART) != 0 {
+    if about.is_zero() || !nanos(about).is_multiple_of(nanos(APART)) {
         return None;
     }
     let end = since.checked_add(about)?;
