@@ -69,7 +69,7 @@ pub struct Keeper {
     rules: Seen,
 }
 
-/// Since when rules need not be listed: of which generations of the kernel's rules ours were as they should be.
+/// Whether rules need to be listed: of which generations of the kernel's rules ours were as they should be, once and twice in a row.
 ///
 /// The kernel may tell the next generation a moment before it lists that generation's rules: one listing is not enough.
 #[derive(Default)]
@@ -116,7 +116,7 @@ impl Keeper {
         Ok(linked || ruled)
     }
 
-    /// Rules are listed when anybody changed any since they were listed last.
+    /// Rules are listed when anybody changed any since they were known to be as they should be ([`Seen`]).
     fn ensure_rules(&mut self) -> Result<bool, nft::Error> {
         let mut connection = nft::Connection::open()?;
         let generation = connection.current_generation()?;

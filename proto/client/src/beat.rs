@@ -1,7 +1,8 @@
 //! Waits that end together. A process that wakes for one loop at a time is woken, and has its caches cold, for each: idle, that is most of
 //! what it costs.
 //!
-//! Owns when the beats of this process are. Never shifts a wait by more than half of what lies between two of them.
+//! Owns when the beats of this process are. Never makes a wait less than half as long as it is told to be, nor longer by more than half of
+//! what lies between two beats.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::OnceLock;
@@ -33,7 +34,8 @@ pub fn after(about: Duration) -> Instant {
     now + since(now).and_then(|since| nearest(since, about)).unwrap_or(about)
 }
 
-/// When a wait ends that must not be longer than it is told to be: with the last beat by then, if at least half of it is waited for.
+/// When a wait of any length ends that must not be longer than it is told to be: with the last beat by then, if at least half of it is
+/// waited for.
 pub fn within(most: Duration) -> Instant {
     let now = Instant::now();
     now + since(now).and_then(|since| last(since, most)).unwrap_or(most)
